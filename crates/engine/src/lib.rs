@@ -1,55 +1,87 @@
-//! Stele's storage engine: durable tables of versioned cells.
+//! Stele's storage engine: durable tables of versioned cells. Synchronous, no
+//! network, no async runtime.
 //!
 //! A table maps row, family, qualifier and timestamp to a value.
 //!
-//! Write path: a [`Commit`] passed to [`Store::apply`] is validated and
-//! normalized (`prepare`). It is assigned a [`Txn`] unless a row that it
-//! touches has changed since the caller last read it (`sequencer`, `conflict`),
-//! enters the memory fragments (`memory`) and the log queue (`log`) atomically,
-//! and is acknowledged at the durability that the caller chose. Later, a worker
-//! flushes the memory to an immutable disk fragment (`workers`, `fragment`),
-//! the config records the file (`config`), and the log segments are released.
+//! ```
+//! use stele_engine::schema::{Family, Schema};
+//! use stele_engine::world::World;
+//! use stele_engine::{CommitBuilder, Options, Result, ScanSpec, Store, Txn, Wait};
 //!
-//! Read path: a [`Scan`] pins a snapshot and the table's current version
-//! (`table`, `tablet`), merges the memory and disk fragments of the groups it
-//! needs, and applies tombstones, folds and purge policies along the way
-//! (`merge`).
+//! # fn main() -> Result<()> {
+//! # let temporary = tempfile::tempdir().unwrap();
+//! # let dir = temporary.path();
+//! let store = Store::open(dir, Options::default(), World::real())?;
+//! let users = store.create_table("users", Schema::with_families([Family::new("profile")])?)?;
+//!
+//! let mut commit = CommitBuilder::new();
+//! commit.table(users).row(b"ada").set(b"profile", b"city", 1, b"London");
+//! store.apply(&commit.finish(), Txn::MAX, Wait::Durable)?;
+//!
+//! let mut cities = Vec::new();
+//! store.read(users, ScanSpec::row(b"ada"), |cell| cities.push(cell.value.to_vec()))?;
+//! assert_eq!(cities, [b"London"]);
+//! store.close()
+//! # }
+//! ```
+//!
+//! # Map
+//!
+//! | module | holds |
+//! |---|---|
+//! | `store` | An open store: admission and application of commits, group commit, recovery, the pool of workers, checkpoints |
+//! | `write` | What a commit passes before it is applied: validation, conflicts, numbering |
+//! | [`log`] | The write-ahead log: records, segments, group commit |
+//! | [`memory`] | The sorted in-memory fragment |
+//! | `tablet` | Tables, tablets, chains, runs, links and the directory of fragments |
+//! | `workers` | Flush and compaction, and the choice of what to do |
+//! | [`fragment`] | The immutable sorted file, and the cache of its blocks |
+//! | `read` | Scans, single-row reads, snapshots |
+//! | [`merge`] | The k-way merge; what a reader sees, what a rewrite keeps |
+//! | [`cell`], [`schema`] | Keys, commits, folds and tombstones; groups, families and purge policies |
+//! | [`config`] | Which tables, tablets and files exist; the manifest |
+//! | [`verify`] | Offline checks and dumps |
+//! | [`world`], `sync` | Clock, files and threads, real or simulated; locks that a test can schedule |
+//!
+//! # Write path
+//!
+//! A [`Commit`] passed to [`Store::apply`] is validated and normalized (`write`).
+//! It is assigned a [`Txn`] unless a row that it touches has changed since the
+//! caller last read it, enters the memory fragments ([`memory`]) and the log
+//! queue ([`log`]) atomically, and is acknowledged at the durability that the
+//! caller chose. Later, a worker flushes the memory to an immutable disk fragment
+//! (`workers`, [`fragment`]), the config records the file ([`config`]), and the log
+//! segments are released.
+//!
+//! # Read path
+//!
+//! A [`Scan`] holds a snapshot and pins the table's current version (`tablet`),
+//! merges the memory and disk fragments of the groups it needs, and applies
+//! tombstones, folds and purge policies along the way ([`merge`]).
 #![forbid(unsafe_code)]
 
 pub mod budget;
-pub mod cache;
 pub mod cell;
 pub mod config;
-mod conflict;
 mod error;
 mod error_kind;
 pub mod fragment;
-mod link;
 pub mod log;
 pub mod memory;
 pub mod merge;
 mod options;
-mod place;
-mod point;
-mod prepare;
-mod recovery;
-mod run;
-mod scan;
+mod read;
+mod resources;
 pub mod schema;
-mod sequencer;
-mod sizes;
-mod snapshot;
-mod source;
 mod store;
 mod sync;
-mod table;
-mod tables;
 mod tablet;
 mod txn;
 mod varint;
 pub mod verify;
 mod workers;
 pub mod world;
+mod write;
 
 pub use cell::commit::{Commit, CommitBuilder, Mutation, TableId, TimeRange};
 pub use cell::fold::{Fold, FoldId, Folds};
@@ -57,19 +89,18 @@ pub use cell::rows::RowRange;
 pub use config::Checkpoint;
 pub use error::{Error, Printable, Result};
 pub use error_kind::ErrorKind;
-pub use fragment::EntryPlace;
-pub use merge::{CellView, Columns, FamilyColumns, Flow};
+pub use fragment::cache;
+pub use merge::{CellView, Columns, EntryPlace, FamilyColumns, Flow};
 pub use options::{
     AdmissionOptions, CompactOptions, FlushOptions, Limits, MemoryOptions, Options, SnapshotAge,
 };
-pub use place::{FirstCell, Place};
-pub use recovery::TABLES_STREAM;
-pub use scan::{BatchEnd, BatchLimits, RowMode, Scan, ScanSpec, View};
-pub use sizes::TableSizes;
-pub use snapshot::Snapshot;
-pub use store::{Admission, LOG_DIR, Permit, Resources, Store, StoreStats, Trouble, Wait, Work};
+pub use read::{BatchEnd, BatchLimits, FirstCell, Place, RowMode, Scan, ScanSpec, Snapshot, View};
+pub use resources::Resources;
+pub use store::{
+    Admission, LOG_DIR, Permit, Store, StoreStats, TABLES_STREAM, Wait, Work, WorkFailure,
+};
 pub use sync::AbortOnPanic;
-pub use tables::FRAGMENTS_DIR;
+pub use tablet::{FRAGMENTS_DIR, TableSizes};
 pub use txn::Txn;
 
 /// Locks that abort the process if their holder panics, because the data they

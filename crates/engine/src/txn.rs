@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_above_the_maximum_is_refused() {
+    fn a_number_above_the_maximum_is_rejected() {
         assert_eq!(Txn::from_raw(u64::MAX), None);
         assert_eq!(Txn::from_raw(i64::MAX as u64), Some(Txn::MAX));
     }

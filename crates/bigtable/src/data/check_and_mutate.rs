@@ -39,7 +39,7 @@ impl Data {
             };
             match written {
                 Ok(txn) => {
-                    self.group.durable(txn).await?;
+                    self.durable(txn).await?;
                     return Ok(matched);
                 }
                 Err(error) if is_conflict(&error) => retries.conflicted(row_key).await?,

@@ -7,8 +7,7 @@
 //! `read_modify_write` validate a request as a whole (`mutation`) and turn it into
 //! commits. The two conditional methods first read the row (`row_read`) and start
 //! over if it has changed since (`retries`). `commit` admits and applies a commit,
-//! `idempotency` makes repeated mutations apply once, `group` waits until commits
-//! are durable, and `outcomes` reports the entries of a bulk request.
+//! `idempotency` makes repeated mutations apply once, and `outcomes` reports the entries of a bulk request.
 //!
 //! Reads: `read_plan` validates a ReadRows request (`row_set`, `request_filter`),
 //! and `read` streams its rows: a batch of cells (sized by `pace`) goes through
@@ -23,7 +22,6 @@ mod chunk_output;
 mod chunks;
 mod commit;
 mod features;
-mod group;
 mod idempotency;
 mod mutation;
 mod outcomes;

@@ -134,7 +134,7 @@ impl Data {
             match self.apply(&table, &commit, read_at, cost).await {
                 Ok(txn) => {
                     drop(commit);
-                    self.group.durable(txn).await?;
+                    self.durable(txn).await?;
                     return Ok((row_message(&request, touched), memory));
                 }
                 Err(error) if is_conflict(&error) => retries.conflicted(row_key).await?,

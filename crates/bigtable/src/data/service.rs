@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use stele_engine::world::{Clock, Random};
 
-use super::group::Group;
 use super::idempotency::IdempotencyTokens;
 use crate::error::Result;
 use crate::table::Tables;
@@ -13,7 +12,6 @@ use crate::table::Tables;
 pub struct Data {
     pub(super) tables: Arc<Tables>,
     pub(super) tokens: IdempotencyTokens,
-    pub(super) group: Arc<Group>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) random: Arc<dyn Random>,
 }
@@ -25,8 +23,7 @@ impl Data {
         random: Arc<dyn Random>,
     ) -> Result<Data> {
         let tokens = IdempotencyTokens::open(tables.store().clone())?;
-        let group = Group::new(tables.store().clone());
-        Ok(Data { tables, tokens, group, clock, random })
+        Ok(Data { tables, tokens, clock, random })
     }
 
     pub(super) fn now_micros(&self) -> i64 {

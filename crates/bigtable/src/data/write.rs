@@ -39,7 +39,7 @@ impl Data {
                 outcome => break outcome?,
             }
         };
-        self.group.durable(txn).await
+        self.durable(txn).await
     }
 
     /// Waits until a change of a table is visible to requests.
@@ -130,7 +130,7 @@ impl Data {
             }
         }
         if let Some(txn) = newest
-            && let Err(error) = self.group.told_durable(txn).await
+            && let Err(error) = self.durable_by_log(txn).await
         {
             for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
                 *outcome = Err(error.clone());

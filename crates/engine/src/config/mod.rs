@@ -7,6 +7,7 @@
 
 mod configs;
 mod edit;
+mod editor;
 mod encoding;
 mod manifest;
 mod messages;
@@ -16,5 +17,6 @@ pub use configs::{
     ChainConfig, Checkpoint, Configs, FileConfig, FileName, TableConfig, TabletConfig,
 };
 pub use edit::{ConfigEdit, Splice};
+pub(crate) use editor::ConfigEditor;
 pub use manifest::{FILE_NAME as MANIFEST_FILE, LoadedManifest, Manifest};
 pub use store::ConfigStore;

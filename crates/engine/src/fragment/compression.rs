@@ -1,50 +1,12 @@
 //! Block compression. Chosen per file; a block that does not shrink is stored
 //! uncompressed.
 
-use std::fmt;
+use crate::schema::Compression;
 
 /// The default of zstd: most of the gain, and fast enough for compaction.
 const ZSTD_LEVEL: i32 = 3;
 /// The maximum expansion of an lz4 stream when decompressed.
 const LZ4_RATIO_MAX: usize = 255;
-
-/// How the blocks of a file are compressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Compression {
-    None,
-    #[default]
-    Lz4,
-    Zstd,
-}
-
-impl Compression {
-    pub fn to_byte(self) -> u8 {
-        match self {
-            Compression::None => 0,
-            Compression::Lz4 => 1,
-            Compression::Zstd => 2,
-        }
-    }
-
-    pub fn from_byte(byte: u8) -> Option<Compression> {
-        match byte {
-            0 => Some(Compression::None),
-            1 => Some(Compression::Lz4),
-            2 => Some(Compression::Zstd),
-            _ => None,
-        }
-    }
-}
-
-impl fmt::Display for Compression {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Compression::None => "none",
-            Compression::Lz4 => "lz4",
-            Compression::Zstd => "zstd",
-        })
-    }
-}
 
 /// Compresses a sequence of blocks, reusing its buffers.
 pub struct Compressor {
@@ -152,13 +114,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn a_kind_has_one_byte() {
-        for kind in KINDS {
-            assert_eq!(Compression::from_byte(kind.to_byte()), Some(kind));
-        }
-        assert_eq!(Compression::from_byte(3), None);
     }
 }

@@ -8,7 +8,7 @@ use crate::fragment::heat::Heat;
 use crate::fragment::index::{Contents, IndexPartition, family_bit};
 use crate::fragment::position::Position;
 use crate::fragment::reader::Fragment;
-use crate::merge::Cursor;
+use crate::merge::{Cursor, EntryPlace};
 use crate::txn::Txn;
 
 /// How many blocks form a stretch that is cheap to read through, and how large each of
@@ -95,19 +95,6 @@ impl Fragment {
             position: Position::default(),
         }
     }
-}
-
-/// The location of an entry of a fragment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EntryPlace {
-    /// The cache id of the fragment.
-    pub fragment: u64,
-    /// The partition of the index.
-    pub part: u32,
-    /// The block within the partition.
-    pub block: u32,
-    /// The entry within the block.
-    pub entry: u32,
 }
 
 impl Fragment {

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::fragment::compression::Compression;
+use crate::schema::Compression;
 use crate::txn::Txn;
 use crate::varint::ByteReader;
 

@@ -2,9 +2,9 @@
 //! It is divided into partitions, each decoded as a whole.
 
 use crate::cell::prefix::common_prefix;
-use crate::fragment::compression::Compression;
 use crate::fragment::separators::Separators;
 use crate::fragment::slot::Slot;
+use crate::schema::Compression;
 use crate::varint::{ByteReader, push_signed, push_varint};
 
 /// A partition is closed once its encoded size reaches this.

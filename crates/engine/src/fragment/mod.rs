@@ -7,6 +7,7 @@
 
 pub(crate) mod block;
 mod builder;
+pub mod cache;
 mod compression;
 mod cursor;
 #[cfg(test)]
@@ -27,8 +28,8 @@ pub(crate) mod testing;
 mod verify;
 mod writer;
 
-pub use compression::Compression;
-pub use cursor::{CursorOptions, EntryPlace, FragmentCursor};
+pub use crate::schema::Compression;
+pub use cursor::{CursorOptions, FragmentCursor};
 pub use filter::row_hash;
 pub use footer::{FORMAT_VERSION, FragmentMeta};
 pub use heat::{Heat, Warmed, Warmer};

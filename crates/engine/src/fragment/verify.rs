@@ -7,11 +7,11 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::cell::key::{KeyParts, Kind, Level, unescape_into};
 use crate::error::{Error, Result};
-use crate::fragment::compression::Compression;
 use crate::fragment::filter::{RowFilter, row_hash};
 use crate::fragment::index::{BlockHandle, Contents, IndexPartition, family_bit};
 use crate::fragment::position::Position;
 use crate::fragment::reader::Fragment;
+use crate::schema::Compression;
 
 /// What the verification of a fragment counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -12,7 +12,7 @@ use crate::cell::prefix::common_prefix;
 use crate::cell::range_tombstone::RangeTombstones;
 use crate::error::{Error, Printable, Result};
 use crate::fragment::builder::BlockBuilder;
-use crate::fragment::compression::{Compression, Compressor};
+use crate::fragment::compression::Compressor;
 use crate::fragment::filter::FilterBuilder;
 use crate::fragment::footer::{
     FileTail, FilterSection, Footer, FragmentMeta, IndexSection, Section,
@@ -20,6 +20,7 @@ use crate::fragment::footer::{
 use crate::fragment::heat::Warmer;
 use crate::fragment::index::{BlockHandle, Contents, IndexBuilder, family_bit};
 use crate::fragment::range_tombstones::encode_range_tombstones;
+use crate::schema::Compression;
 use crate::txn::Txn;
 use crate::world::{File, Files};
 

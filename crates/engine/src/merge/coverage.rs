@@ -37,9 +37,9 @@ pub struct Coverage {
 
 impl Coverage {
     /// Starts a new row that these range tombstones cover.
-    pub fn enter_row(&mut self, spans: impl Iterator<Item = (Stripe, Txn)>) {
+    pub fn enter_row(&mut self, range_tombstones: impl Iterator<Item = (Stripe, Txn)>) {
         self.row.clear();
-        for (stripe, txn) in spans {
+        for (stripe, txn) in range_tombstones {
             self.row.add(stripe, txn);
         }
         self.enter_family();
@@ -75,7 +75,7 @@ impl Coverage {
             Level::RowTombstone => self.row.add(stripe, txn),
             Level::FamilyTombstone => self.family.add(stripe, txn),
             Level::ColumnTombstone => return self.add_times(stripe, txn, value),
-            Level::Cell => unreachable!("a cell is no tombstone"),
+            Level::Cell => unreachable!("a cell is not a tombstone"),
         }
         self.family_floor = self.family_floor.max(txn);
         self.floor = self.floor.max(txn);

@@ -1,8 +1,21 @@
 //! The cursor interface over a sorted run of entries.
 
 use crate::error::Result;
-use crate::fragment::EntryPlace;
 use crate::txn::Txn;
+
+/// The place of an entry in a disk fragment, by which it can be read again without a
+/// search. Opaque to the merge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EntryPlace {
+    /// The cache id of the fragment.
+    pub fragment: u64,
+    /// The partition of the index.
+    pub part: u32,
+    /// The block within the partition.
+    pub block: u32,
+    /// The entry within the block.
+    pub entry: u32,
+}
 
 /// Iterates over the entries of one memory or disk fragment in key order.
 ///
@@ -40,7 +53,7 @@ pub trait Cursor {
         Txn::MAX
     }
 
-    /// Returns the location of the entry, if it can be read again by it. Requires
+    /// Returns the place of the entry, if it can be read again by it. Requires
     /// `valid`.
     fn place(&self) -> Option<EntryPlace> {
         None

@@ -1,9 +1,8 @@
 //! The k-way merge of sorted runs.
 
-use super::cursor::Cursor;
+use super::cursor::{Cursor, EntryPlace};
 use crate::cell::key;
 use crate::error::Result;
-use crate::fragment::EntryPlace;
 use crate::txn::Txn;
 
 /// The number of entries to step over before a seek is considered cheaper.
@@ -29,7 +28,7 @@ impl<C: Cursor> Merge<C> {
         !self.order.is_empty()
     }
 
-    /// Returns the location of the entry, if it can be read again by it.
+    /// Returns the place of the entry, if it can be read again by it.
     pub fn place(&self) -> Option<EntryPlace> {
         self.cursors[*self.order.first()?].place()
     }

@@ -12,11 +12,11 @@ mod state;
 mod view;
 
 pub use columns::{Columns, FamilyColumns};
-pub use cursor::Cursor;
+pub use cursor::{Cursor, EntryPlace};
 #[cfg(test)]
 pub use kway::steps;
 pub use kway::{Covered, Merge};
 pub use read::Reader;
-pub use rewrite::{Out, Rewrite, RewriteRules, Rewritten};
+pub use rewrite::{Rewrite, RewriteOutput, RewriteRules, Rewritten};
 pub use state::ReadState;
 pub use view::{CellView, Flow, PlaceNote, ReadBudget, ReadEnd, ReadRules, Sink};

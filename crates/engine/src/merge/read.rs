@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::coverage::{SEEN, Stripe};
 use super::cursor::Cursor;
 use super::kway::Merge;
-use super::state::{Bound, Change, ColumnState, Place, ReadState};
+use super::state::{Bound, Change, ColumnState, NextEntry, ReadState};
 use super::view::{CellView, Flow, PlaceNote, ReadBudget, ReadEnd, ReadRules, Sink};
 use crate::cell::fold::FoldId;
 use crate::cell::key::{self, KeyParts, Kind, Level};
@@ -16,11 +16,12 @@ use crate::txn::Txn;
 
 /// Returns the newest range tombstone of each list that covers a row.
 fn covering(
-    spans: &[Arc<dyn RangeTombstoneLookup>],
+    range_tombstones: &[Arc<dyn RangeTombstoneLookup>],
     row: &[u8],
     snapshot: Txn,
 ) -> impl Iterator<Item = (Stripe, Txn)> {
-    spans.iter().filter_map(move |spans| Some((SEEN, spans.covering(row, snapshot)?)))
+    let lists = range_tombstones.iter();
+    lists.filter_map(move |list| Some((SEEN, list.covering(row, snapshot)?)))
 }
 
 /// Reads merged runs from their current position.
@@ -29,8 +30,8 @@ pub struct Reader<'a, C> {
     pub state: &'a mut ReadState,
     pub rules: &'a ReadRules<'a>,
     /// The range tombstones of all runs.
-    pub spans: &'a [Arc<dyn RangeTombstoneLookup>],
-    /// Receives the location of a row's first cell before the sink gets the cell, if
+    pub range_tombstones: &'a [Arc<dyn RangeTombstoneLookup>],
+    /// Receives the place of a row's first cell before the sink gets the cell, if
     /// requested.
     pub places: Option<&'a PlaceNote>,
     /// The read will not be continued where it ends, so entries that can no longer
@@ -57,7 +58,7 @@ impl<C: Cursor> Reader<'_, C> {
         let parts = self.state.parts.expect("a row was begun");
         let snapshot = self.rules.snapshot;
         let row = &self.state.row;
-        self.state.coverage.enter_row(covering(self.spans, row, snapshot));
+        self.state.coverage.enter_row(covering(self.range_tombstones, row, snapshot));
         self.take_tombstones(parts.row_end)?;
         if parts.family_end > parts.row_end {
             let family = self.state.family;
@@ -109,29 +110,28 @@ impl<C: Cursor> Reader<'_, C> {
             if budget.spent() && self.state.pending.is_empty() {
                 return Ok(ReadEnd::Budget);
             }
-            let place = self.place()?;
-            if !self.state.pending.is_empty() && self.leaves_version(&place) {
-                let flow = self.settle_pending(None, budget, sink)?;
+            let next = self.next_entry()?;
+            if !self.state.pending.is_empty() && self.leaves_version(&next) {
+                let flow = self.fold_pending(None, budget, sink)?;
                 self.follow(flow, budget)?;
                 continue;
             }
-            if place.change <= Change::Row && self.row_limit_reached(budget) {
+            if next.change <= Change::Row && self.row_limit_reached(budget) {
                 return Ok(ReadEnd::Budget);
             }
             let value = self.merge.value();
-            if value.len() > budget.value_bytes && self.may_return(&place) {
+            if value.len() > budget.value_bytes && self.may_return(&next) {
                 budget.long_value = Some(value.len());
                 return Ok(ReadEnd::Budget);
             }
             budget.pay_entry(value);
-            self.enter(&place);
-            self.take(&place, budget, sink)?;
+            self.enter(&next);
+            self.take(&next, budget, sink)?;
             if self.is_over(budget) {
                 break;
             }
         }
-        if !self.state.pending.is_empty() && self.settle_pending(None, budget, sink)? == Flow::Stop
-        {
+        if !self.state.pending.is_empty() && self.fold_pending(None, budget, sink)? == Flow::Stop {
             budget.stop();
         }
         self.row_limit_reached(budget);
@@ -141,12 +141,12 @@ impl<C: Cursor> Reader<'_, C> {
 
     /// Accounts for the row that ends; returns whether the row limit is reached.
     fn row_limit_reached(&mut self, budget: &mut ReadBudget) -> bool {
-        self.state.settle_row(budget);
+        self.state.end_row(budget);
         budget.rows == 0
     }
 
     /// Parses the current entry relative to the last one.
-    fn place(&self) -> Result<Place> {
+    fn next_entry(&self) -> Result<NextEntry> {
         let entry = self.merge.key();
         if let Some(last) = self.state.parts {
             let last_key = &self.state.key;
@@ -155,11 +155,11 @@ impl<C: Cursor> Reader<'_, C> {
                 && entry[..last.column_end] == last_key[..last.column_end];
             if in_column {
                 let parts = last.parse_in_column(entry).ok_or_else(|| bad_key(entry))?;
-                return Ok(Place { parts, change: Change::None });
+                return Ok(NextEntry { parts, change: Change::None });
             }
             if last.is_next_row(last_key, entry) {
                 let parts = last.parse_in_column(entry).ok_or_else(|| bad_key(entry))?;
-                return Ok(Place { parts, change: Change::NextRow });
+                return Ok(NextEntry { parts, change: Change::NextRow });
             }
             let parts = KeyParts::parse(entry).ok_or_else(|| bad_key(entry))?;
             let same =
@@ -171,31 +171,31 @@ impl<C: Cursor> Reader<'_, C> {
             } else {
                 Change::Column
             };
-            return Ok(Place { parts, change });
+            return Ok(NextEntry { parts, change });
         }
         let parts = KeyParts::parse(entry).ok_or_else(|| bad_key(entry))?;
-        Ok(Place { parts, change: Change::Row })
+        Ok(NextEntry { parts, change: Change::Row })
     }
 
-    fn leaves_version(&self, place: &Place) -> bool {
-        place.change != Change::None
-            || place.parts.level != Level::Cell
-            || self.state.column.version != Some(place.parts.timestamp)
+    fn leaves_version(&self, next: &NextEntry) -> bool {
+        next.change != Change::None
+            || next.parts.level != Level::Cell
+            || self.state.column.version != Some(next.parts.timestamp)
     }
 
     /// Makes the entry's row, family and column the current ones.
-    fn enter(&mut self, place: &Place) {
+    fn enter(&mut self, next: &NextEntry) {
         let entry = self.merge.key();
         let state = &mut *self.state;
-        let parts = &place.parts;
-        if place.change <= Change::Row {
+        let parts = &next.parts;
+        if next.change <= Change::Row {
             key::unescape_into(parts.escaped_row(entry), &mut state.row);
             let snapshot = self.rules.snapshot;
             let row = &state.row;
-            state.coverage.enter_row(covering(self.spans, row, snapshot));
+            state.coverage.enter_row(covering(self.range_tombstones, row, snapshot));
             state.row_returned = false;
         }
-        if place.change == Change::NextRow {
+        if next.change == Change::NextRow {
             // The family and the qualifier are those of the previous row.
             let since = state.family.map_or(Txn::ZERO, |at| self.rules.schema.since(at));
             state.coverage.begin_family_after(since);
@@ -205,8 +205,8 @@ impl<C: Cursor> Reader<'_, C> {
             state.parts = Some(*parts);
             return;
         }
-        if place.change <= Change::Family {
-            if place.change == Change::Family {
+        if next.change <= Change::Family {
+            if next.change == Change::Family {
                 state.coverage.enter_family();
             }
             state.family = None;
@@ -218,7 +218,7 @@ impl<C: Cursor> Reader<'_, C> {
                 state.coverage.begin_family_after(since);
             }
         }
-        if place.change <= Change::Column {
+        if next.change <= Change::Column {
             state.coverage.enter_column();
             state.column = ColumnState::default();
             if matches!(parts.level, Level::ColumnTombstone | Level::Cell) {
@@ -235,8 +235,13 @@ impl<C: Cursor> Reader<'_, C> {
         state.parts = Some(*parts);
     }
 
-    fn take(&mut self, place: &Place, budget: &mut ReadBudget, sink: &mut Sink<'_>) -> Result<()> {
-        let parts = &place.parts;
+    fn take(
+        &mut self,
+        next: &NextEntry,
+        budget: &mut ReadBudget,
+        sink: &mut Sink<'_>,
+    ) -> Result<()> {
+        let parts = &next.parts;
         if parts.level >= Level::FamilyTombstone && self.state.family.is_none() {
             return self.skip_past(parts.family_end, budget);
         }
@@ -256,7 +261,7 @@ impl<C: Cursor> Reader<'_, C> {
         }
         if parts.txn <= self.rules.snapshot {
             if self.state.coverage.covers(parts.timestamp, parts.txn) {
-                return self.pass_covered(parts, budget);
+                return self.skip_covered(parts, budget);
             }
             if self.is_superseded(parts) {
                 return self.skip_version(parts, budget);
@@ -293,8 +298,8 @@ impl<C: Cursor> Reader<'_, C> {
 
     /// Returns whether an unread entry may be a cell to return.
     #[cold]
-    fn may_return(&self, place: &Place) -> bool {
-        let (parts, entry) = (&place.parts, self.merge.key());
+    fn may_return(&self, next: &NextEntry) -> bool {
+        let (parts, entry) = (&next.parts, self.merge.key());
         self.state.pending.is_empty()
             && parts.level == Level::Cell
             && parts.txn <= self.rules.snapshot
@@ -368,14 +373,14 @@ impl<C: Cursor> Reader<'_, C> {
             }
             Kind::Put => {
                 let base = self.merge.value().to_vec();
-                self.settle_pending(Some(base), budget, sink)
+                self.fold_pending(Some(base), budget, sink)
             }
-            Kind::Marker | Kind::Tombstone => self.settle_pending(None, budget, sink),
+            Kind::Marker | Kind::Tombstone => self.fold_pending(None, budget, sink),
         }
     }
 
     /// Folds the pending operands onto their base, oldest first.
-    fn settle_pending(
+    fn fold_pending(
         &mut self,
         base: Option<Vec<u8>>,
         budget: &mut ReadBudget,
@@ -405,7 +410,7 @@ fn show(
     budget: &mut ReadBudget,
     sink: &mut Sink<'_>,
 ) -> Flow {
-    let timestamp = state.column.version.expect("a version is at hand");
+    let timestamp = state.column.version.expect("a version has begun");
     let family = state.family.expect("cells of unknown families are skipped");
     let policy = rules.schema.purge(family);
     let version = state.column.ranks.next(policy, timestamp, marker);
@@ -438,5 +443,5 @@ fn show(
 /// The error for an invalid key. Keys are validated when written and protected by
 /// checksums.
 fn bad_key(entry: &[u8]) -> Error {
-    Error::CellDisorder(format!("\"{}\" is no cell key", entry.escape_ascii()))
+    Error::CellDisorder(format!("\"{}\" is not a cell key", entry.escape_ascii()))
 }

@@ -42,7 +42,7 @@ impl RewriteRules<'_> {
 }
 
 /// Receives the entries that a rewrite keeps, in key order.
-pub trait Out {
+pub trait RewriteOutput {
     fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
 
     /// Returns whether the rewrite should stop before the next row.
@@ -52,7 +52,7 @@ pub trait Out {
 /// The result of a rewrite.
 pub struct Rewritten {
     /// The remaining range tombstones over the rewritten rows.
-    pub spans: RangeTombstones,
+    pub range_tombstones: RangeTombstones,
     /// The row before which it stopped; `None` if no rows are left.
     pub end: Option<Vec<u8>>,
 }
@@ -61,13 +61,13 @@ pub struct Rewritten {
 pub struct Rewrite<'a, C, O> {
     rules: &'a RewriteRules<'a>,
     merge: &'a mut Merge<C>,
-    spans: RangeTombstones,
+    range_tombstones: RangeTombstones,
     out: &'a mut O,
-    state: State,
+    state: RewriteState,
 }
 
 #[derive(Default)]
-struct State {
+struct RewriteState {
     /// The last entry read.
     key: Vec<u8>,
     parts: Option<KeyParts>,
@@ -98,28 +98,28 @@ struct Pending {
     operand: Vec<u8>,
 }
 
-impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
-    /// Creates a rewrite; `spans` are the range tombstones of all runs.
+impl<'a, C: Cursor, O: RewriteOutput> Rewrite<'a, C, O> {
+    /// Creates a rewrite; `range_tombstones` are the range tombstones of all runs.
     pub fn new(
         rules: &'a RewriteRules<'a>,
         merge: &'a mut Merge<C>,
-        spans: &RangeTombstones,
+        range_tombstones: &RangeTombstones,
         out: &'a mut O,
     ) -> Self {
-        let spans = spans.clipped(rules.rows);
-        Rewrite { rules, merge, spans, out, state: State::default() }
+        let range_tombstones = range_tombstones.clipped(rules.rows);
+        Rewrite { rules, merge, range_tombstones, out, state: RewriteState::default() }
     }
 
     /// Rewrites all rows, or as many as `out` accepts. Calls `proceed` every few
     /// blocks; returns `None` if it returns false.
     pub fn run(mut self, proceed: &dyn Fn() -> bool) -> Result<Option<Rewritten>> {
-        const BYTES_BETWEEN_ASKING: usize = 64 << 10;
+        const BYTES_BETWEEN_CHECKS: usize = 64 << 10;
         let bound = self.rules.rows.end.as_deref().map(key::row_start);
         self.merge.seek(&key::row_start(&self.rules.rows.start))?;
-        let mut taken = BYTES_BETWEEN_ASKING;
+        let mut taken = BYTES_BETWEEN_CHECKS;
         let mut end = None;
         while self.merge.valid() && bound.as_deref().is_none_or(|bound| self.merge.key() < bound) {
-            if taken >= BYTES_BETWEEN_ASKING {
+            if taken >= BYTES_BETWEEN_CHECKS {
                 taken = 0;
                 if !proceed() {
                     return Ok(None);
@@ -138,10 +138,10 @@ impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
         self.end_version()?;
         if let Some(end) = &end {
             let done = RowRange { start: self.rules.rows.start.clone(), end: Some(end.clone()) };
-            self.spans = self.spans.clipped(&done);
+            self.range_tombstones = self.range_tombstones.clipped(&done);
         }
-        self.retain_spans();
-        Ok(Some(Rewritten { spans: self.spans, end }))
+        self.retain_range_tombstones();
+        Ok(Some(Rewritten { range_tombstones: self.range_tombstones, end }))
     }
 
     /// Returns the row of the next entry if it differs from that of the last.
@@ -151,11 +151,11 @@ impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
         (begun != prefix).then(|| key::row_of(prefix)).flatten()
     }
 
-    /// Keeps, of each span, the newest txn of every stripe; a rooted run needs none for
+    /// Keeps, of each range, the newest txn of every stripe; a rooted run needs none for
     /// the oldest stripe.
-    fn retain_spans(&mut self) {
+    fn retain_range_tombstones(&mut self) {
         let rules = self.rules;
-        self.spans.retain(|_, txns| {
+        self.range_tombstones.retain(|_, txns| {
             let mut kept: Vec<Txn> = txns.to_vec();
             kept.dedup_by_key(|txn| rules.stripe(*txn));
             kept.retain(|&txn| !(rules.rooted && rules.stripe(txn) == 0));
@@ -183,7 +183,7 @@ impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
     fn enter(&mut self) -> Result<KeyParts> {
         let entry = self.merge.key();
         let parts = KeyParts::parse(entry).ok_or_else(|| {
-            Error::CellDisorder(format!("\"{}\" is no key", entry.escape_ascii()))
+            Error::CellDisorder(format!("\"{}\" is not a cell key", entry.escape_ascii()))
         })?;
         let same = |end: fn(&KeyParts) -> usize| {
             self.state.parts.is_some_and(|last| {
@@ -201,8 +201,8 @@ impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
         if !same_row {
             key::unescape_into(parts.escaped_row(entry), &mut state.row);
             let rules = self.rules;
-            let spans = self.spans.txns_over(&state.row);
-            state.coverage.enter_row(spans.map(|txn| (rules.stripe(txn), txn)));
+            let txns = self.range_tombstones.txns_over(&state.row);
+            state.coverage.enter_row(txns.map(|txn| (rules.stripe(txn), txn)));
         }
         if !same_family {
             if same_row {
@@ -241,7 +241,7 @@ impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
         match parts.kind {
             Kind::Merge(fold) => self.take_operand(FoldId(fold)),
             Kind::Put | Kind::Marker => self.take_base(parts.kind),
-            Kind::Tombstone => unreachable!("a cell is no tombstone"),
+            Kind::Tombstone => unreachable!("a cell is not a tombstone"),
         }
     }
 
@@ -258,7 +258,7 @@ impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
     fn begin_stripe(&mut self, parts: &KeyParts, stripe: usize) -> Result<()> {
         self.write_operand()?;
         let purged = stripe == 0 && self.purges(parts);
-        let version = self.state.version.as_mut().expect("a version is at hand");
+        let version = self.state.version.as_mut().expect("a version has begun");
         (version.stripe, version.closed, version.purged) = (stripe, false, purged);
         Ok(())
     }
@@ -274,9 +274,9 @@ impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
         let policy = self.rules.schema.purge(family);
         let marker = parts.kind == Kind::Marker && self.rules.rooted;
         let version = self.state.ranks.next(policy, parts.timestamp, marker);
-        let may_lie_below =
+        let may_exist_below =
             self.rules.older_timestamp_max.is_some_and(|max| parts.timestamp <= max);
-        !may_lie_below && policy.purges(&version, self.rules.now_micros)
+        !may_exist_below && policy.purges(&version, self.rules.now_micros)
     }
 
     fn take_operand(&mut self, fold: FoldId) -> Result<()> {
@@ -297,7 +297,7 @@ impl<'a, C: Cursor, O: Out> Rewrite<'a, C, O> {
     }
 
     fn take_base(&mut self, kind: Kind) -> Result<()> {
-        self.state.version.as_mut().expect("a version is at hand").closed = true;
+        self.state.version.as_mut().expect("a version has begun").closed = true;
         // Operands of a fold that this process does not know are kept unchanged.
         if let Some(pending) = &self.state.pending
             && kind == Kind::Put

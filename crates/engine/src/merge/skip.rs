@@ -13,12 +13,12 @@ const STEPS_BEFORE_LEAP: usize = 16;
 
 impl<C: Cursor> Reader<'_, C> {
     /// Skips a deleted cell and the following ones that are known to be deleted.
-    pub(super) fn pass_covered(&mut self, parts: &KeyParts, budget: &mut ReadBudget) -> Result<()> {
+    pub(super) fn skip_covered(&mut self, parts: &KeyParts, budget: &mut ReadBudget) -> Result<()> {
         let state = &mut *self.state;
         state.covered_steps += 1;
-        if state.covered_steps >= STEPS_BEFORE_LEAP && !self.spans.is_empty() {
+        if state.covered_steps >= STEPS_BEFORE_LEAP && !self.range_tombstones.is_empty() {
             state.covered_steps = 0;
-            if self.leap_spans()? {
+            if self.leap_range_tombstones()? {
                 return Ok(());
             }
         }
@@ -31,10 +31,10 @@ impl<C: Cursor> Reader<'_, C> {
 
     /// Moves every run that has nothing newer than a range tombstone over the current
     /// row to the end of that tombstone. Returns whether any moved.
-    fn leap_spans(&mut self) -> Result<bool> {
+    fn leap_range_tombstones(&mut self) -> Result<bool> {
         let mut moved = false;
-        for spans in self.spans {
-            let over = spans.covering_range(&self.state.row, self.rules.snapshot);
+        for tombstones in self.range_tombstones {
+            let over = tombstones.covering_range(&self.state.row, self.rules.snapshot);
             let Some((rows, txn)) = over else { continue };
             let end = rows.end.as_deref().map(key::row_start);
             moved |= self.merge.leap_covered(end.as_deref(), txn)?;

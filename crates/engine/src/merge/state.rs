@@ -65,13 +65,13 @@ impl ReadState {
     }
 
     /// Returns whether the row may continue in the runs that it was read from.
-    pub fn row_goes_on<C: Cursor>(&self, merge: &Merge<C>) -> bool {
+    pub fn row_continues<C: Cursor>(&self, merge: &Merge<C>) -> bool {
         let Some(parts) = self.parts else { return false };
         merge.valid() && merge.key().starts_with(&self.key[..parts.row_end])
     }
 
     /// Ends the current row: it counts against the budget if any of it was returned.
-    pub fn settle_row(&mut self, budget: &mut ReadBudget) {
+    pub fn end_row(&mut self, budget: &mut ReadBudget) {
         if self.row_returned {
             budget.rows = budget.rows.saturating_sub(1);
             self.row_returned = false;
@@ -102,8 +102,9 @@ impl Bound<'_> {
     }
 }
 
+/// An entry compared with the one before it.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct NextEntry {
     pub(super) parts: KeyParts,
     pub(super) change: Change,
 }

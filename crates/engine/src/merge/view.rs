@@ -4,9 +4,9 @@ use std::cell::Cell;
 use std::ops::ControlFlow;
 
 use super::columns::Columns;
+use super::cursor::EntryPlace;
 use crate::cell::commit::TimeRange;
 use crate::cell::fold::Folds;
-use crate::fragment::EntryPlace;
 use crate::schema::Schema;
 use crate::txn::Txn;
 
@@ -102,7 +102,7 @@ pub enum ReadEnd {
     Budget,
 }
 
-/// Receives the location of a cell for the sink.
+/// Receives the place of a cell for the sink.
 pub type PlaceNote = Cell<Option<EntryPlace>>;
 
 /// Receives the cells as they are found and decides how the read continues.

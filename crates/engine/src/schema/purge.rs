@@ -99,13 +99,13 @@ impl Purge {
         self.check_depth(0)?;
         match self.waterlines() {
             0 | 1 => Ok(()),
-            _ => Err("a purge policy names at most one waterline".to_string()),
+            _ => Err("a purge policy can have at most one waterline".to_string()),
         }
     }
 
     fn check_depth(&self, depth: usize) -> Result<(), String> {
         if depth > PURGE_DEPTH_MAX {
-            return Err(format!("a purge policy nests at most {PURGE_DEPTH_MAX} deep"));
+            return Err(format!("purge policies can be nested at most {PURGE_DEPTH_MAX} deep"));
         }
         match self {
             Purge::MaxVersions(0) => Err("max versions must be at least 1".to_string()),
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_that_makes_no_sense_is_refused() {
+    fn an_invalid_policy_is_rejected() {
         assert!(Purge::MaxVersions(0).check().is_err());
         assert!(Purge::MaxAge(-1).check().is_err());
         assert!(Purge::Any(vec![Purge::Waterline(1), Purge::Waterline(2)]).check().is_err());

@@ -6,20 +6,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::admission::Permit;
-use super::{Shared, Wait};
+use super::engine::Engine;
+use super::handle::Wait;
+use super::recovery::TABLES_STREAM;
 use crate::budget::Charge;
 use crate::cell::commit::{Commit, TableId};
 use crate::error::{Error, Printable, Result};
 use crate::log::{LogEntry, LogReservation};
-use crate::prepare::{Prepared, PreparedTable};
-use crate::recovery::TABLES_STREAM;
 use crate::schema::Schema;
-use crate::sequencer::Sequencer;
 use crate::sync::AbortOnPanic;
 use crate::txn::Txn;
-use crate::workers::serialize::Victim;
+use crate::workers::flush::FlushTarget;
+use crate::write::{Prepared, PreparedTable, Sequencer};
 
-impl Shared {
+impl Engine {
     pub fn apply(&self, commit: &Commit, commit_max_txn: Txn, wait: Wait) -> Result<Txn> {
         let permit = self.admit_blocking(commit)?;
         let txn = self.apply_admitted(permit, commit, commit_max_txn, None)?;
@@ -38,8 +38,8 @@ impl Shared {
         commit_max_txn: Txn,
         schema: Option<(TableId, &Arc<Schema>)>,
     ) -> Result<Txn> {
-        let Permit { memory, promise, mut prepared } = permit;
-        let (mut memory, mut promise) = (Some(memory), Some(promise));
+        let Permit { memory, log_space, mut prepared } = permit;
+        let (mut memory, mut log_space) = (Some(memory), Some(log_space));
         loop {
             let prepared = match prepared.take() {
                 Some(prepared) => prepared,
@@ -50,7 +50,7 @@ impl Shared {
                 prepared.check_schema(table, schema)?;
             }
             let entered =
-                self.enter(commit, prepared, commit_max_txn, &mut memory, &mut promise)?;
+                self.enter(commit, prepared, commit_max_txn, &mut memory, &mut log_space)?;
             if let Some(txn) = entered {
                 return Ok(txn);
             }
@@ -65,7 +65,7 @@ impl Shared {
         mut prepared: Prepared<'_>,
         commit_max_txn: Txn,
         memory: &mut Option<Charge>,
-        promise: &mut Option<LogReservation<'_>>,
+        log_space: &mut Option<LogReservation<'_>>,
     ) -> Result<Option<Txn>> {
         let _abort = AbortOnPanic::during("while a commit was applied");
         let mut sequencer = self.sequencer.lock();
@@ -80,8 +80,8 @@ impl Shared {
         // as durable immediately, so the entry is queued only now.
         let payload = commit.bytes().clone();
         let entry = LogEntry { stream: TABLES_STREAM, index: txn.raw(), payload };
-        let promise = promise.take().expect("a permit is used once");
-        self.log.own().ok_or(Error::NoLogKept)?.enqueue_reserved(entry, promise)?;
+        let log_space = log_space.take().expect("a permit is used once");
+        self.log.own().ok_or(Error::NoLogKept)?.enqueue_reserved(entry, log_space)?;
         self.latest.store(txn.raw(), Ordering::Release);
         drop(sequencer);
         self.signal_flush(&prepared);
@@ -118,7 +118,7 @@ impl Shared {
         commit: &Commit,
         prepared: &mut Prepared<'_>,
     ) -> Result<Txn> {
-        let txn = sequencer.next(&self.tables)?;
+        let txn = sequencer.next(&self.tables.config)?;
         for table in &mut prepared.tables {
             self.insert(table, txn, commit);
         }
@@ -177,26 +177,26 @@ impl Shared {
 
     fn signal_flush(&self, prepared: &Prepared<'_>) {
         let options = &self.tables.options.flush;
-        let budget = &self.tables.budget;
+        let budget = &self.tables.resources.budget;
         // No signal is needed for memory that is being flushed, which is
         // checked again afterwards, nor for a failed flush, which is retried on
         // its own.
-        let is_due = |victim: Victim| {
-            let work = self.flush_work(&victim);
-            !self.claims.is_held(work) && !self.troubles.rests(work)
+        let is_due = |target: FlushTarget| {
+            let work = self.flush_work(&target);
+            !self.claims.is_held(work) && !self.failures.backs_off(work)
         };
         let large = prepared.tables.iter().any(|PreparedTable { table, .. }| {
             let version = table.version();
             let mut groups = version.memory.iter().enumerate();
             groups.any(|(group, memory)| {
                 memory.active.bytes() >= options.fragment_bytes
-                    && is_due(Victim { table: table.clone(), group })
+                    && is_due(FlushTarget { table: table.clone(), group })
             })
         });
         let short = || {
             !self.claims.is_flushing()
                 && budget.used() > budget.limit() / 100 * options.budget_percent
-                && !self.troubles.flush_rests()
+                && !self.failures.flush_backs_off()
         };
         if large || short() {
             self.claims.urgent.raise();

@@ -5,19 +5,19 @@
 //! tables. A new store can be created from them.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{FRAGMENTS_DIR, Store, Work, World};
+use super::handle::Store;
 use crate::cell::commit::TableId;
 use crate::config::{Checkpoint, ConfigEdit, Configs, Manifest};
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::table::Table;
+use crate::tablet::{FRAGMENTS_DIR, Table};
 use crate::txn::Txn;
-use crate::workers::serialize::{Victim, serialize_sealed};
-use crate::world::Files;
+use crate::workers::claims::Work;
+use crate::workers::flush::{FlushTarget, flush_sealed};
+use crate::world::{Files, World};
 
 /// Bytes per copy step.
 const COPY_BYTES: usize = 1 << 20;
@@ -26,41 +26,41 @@ impl Store {
     /// Creates a checkpoint of the given tables, all at the same txn.
     pub fn checkpoint(&self, tables: &[TableId]) -> Result<Checkpoint> {
         self.check_open()?;
-        let shared = &self.shared;
+        let engine = &self.engine;
         let mut tables: Vec<Arc<Table>> =
-            tables.iter().map(|&id| shared.tables.get(id)).collect::<Result<_>>()?;
+            tables.iter().map(|&id| engine.tables.map.get(id)).collect::<Result<_>>()?;
         tables.sort_by_key(|table| table.id);
         tables.dedup_by_key(|table| table.id);
         // Exclude other flushes and compactions, so that no file mixes data
         // from before and after the checkpoint.
-        let _chains: Vec<_> = tables.iter().flat_map(|table| shared.claim_chains(table)).collect();
+        let _chains: Vec<_> = tables.iter().flat_map(|table| engine.claim_chains(table)).collect();
         let works: BTreeSet<Work> =
-            tables.iter().flat_map(groups_of).map(|victim| shared.flush_work(&victim)).collect();
-        let flushes: Vec<_> = works.into_iter().map(|work| shared.claims.take(work)).collect();
-        let txn = match shared.log.external() {
+            tables.iter().flat_map(groups_of).map(|target| engine.flush_work(&target)).collect();
+        let flushes: Vec<_> = works.into_iter().map(|work| engine.claims.take(work)).collect();
+        let txn = match engine.log.external() {
             None => self.flush_sealed(&tables)?,
             Some(_) => {
                 for claim in &flushes {
-                    shared.flush_all(claim)?;
+                    engine.flush_all(claim)?;
                 }
                 tables.iter().map(|table| table.flushed_through()).max().unwrap_or(Txn::ZERO)
             }
         };
         let ids = tables.iter().map(|table| table.id).collect();
-        let configs = shared.tables.edit(&[ConfigEdit::Pin { tables: ids, txn }])?;
-        shared.tables.pins.update(&configs);
+        let configs = engine.tables.config.edit(&[ConfigEdit::Pin { tables: ids, txn }])?;
+        engine.tables.fragments.update_pins(&configs);
         let checkpoint = configs.checkpoints.get(&configs.last_checkpoint);
-        Ok(checkpoint.expect("it was just made").clone())
+        Ok(checkpoint.expect("it was just created").clone())
     }
 
     /// Flushes the tables up to one txn, and returns it.
     fn flush_sealed(&self, tables: &[Arc<Table>]) -> Result<Txn> {
-        let shared = &self.shared;
+        let engine = &self.engine;
         let txn = self.seal_all(tables);
-        shared.log.wait_durable(txn.raw())?;
+        engine.log.wait_durable(txn.raw())?;
         for table in tables {
-            for victim in groups_of(table) {
-                serialize_sealed(&shared.tables, &victim, &**shared)?;
+            for target in groups_of(table) {
+                flush_sealed(&engine.tables, &target, &**engine)?;
             }
         }
         Ok(txn)
@@ -68,44 +68,37 @@ impl Store {
 
     /// Seals the memory of all groups at one txn, and returns it.
     fn seal_all(&self, tables: &[Arc<Table>]) -> Txn {
-        let _no_writers = self.shared.sequencer.lock();
+        let _no_writers = self.engine.sequencer.lock();
         for table in tables {
             for group in 0..table.version().memory.len() {
-                table.seal(group, &self.shared.tables.budget);
+                table.seal(group, &self.engine.tables.resources.budget);
             }
         }
-        self.shared.latest()
+        self.engine.latest()
     }
 
     /// Returns all unreleased checkpoints, oldest first.
     pub fn checkpoints(&self) -> Result<Vec<Checkpoint>> {
-        Ok(self.shared.tables.configs()?.checkpoints.values().cloned().collect())
+        Ok(self.engine.tables.config.read()?.checkpoints.values().cloned().collect())
     }
 
     /// Returns the paths of a checkpoint's files.
     pub fn checkpoint_paths(&self, checkpoint: &Checkpoint) -> Vec<PathBuf> {
-        checkpoint.files().map(|file| self.shared.tables.path(file.name)).collect()
+        checkpoint.files().map(|file| self.engine.tables.fragments.path_of(file.name)).collect()
     }
 
     /// Releases a checkpoint, and removes the files that only it needed.
     pub fn release_checkpoint(&self, id: u64) -> Result<()> {
         self.check_open()?;
-        let tables = &self.shared.tables;
-        let before = tables.configs()?;
+        let tables = &self.engine.tables;
+        let before = tables.config.read()?;
         let released = before.checkpoints.get(&id).ok_or(Error::UnknownCheckpoint(id))?;
-        let configs = tables.edit(&[ConfigEdit::Unpin { checkpoint: id }])?;
-        tables.pins.update(&configs);
+        let configs = tables.config.edit(&[ConfigEdit::Unpin { checkpoint: id }])?;
+        tables.fragments.update_pins(&configs);
         for file in released.files() {
             let named = configs.files().any(|kept| kept.name == file.name);
-            if named || tables.pins.holds(file.name) {
-                continue;
-            }
-            let path = tables.path(file.name);
-            match tables.world.files.remove(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(Error::io("removing", &path, error));
-                }
-                _ => {}
+            if !named && !tables.fragments.is_pinned(file.name) {
+                tables.fragments.remove(file.name)?;
             }
         }
         Ok(())
@@ -146,9 +139,9 @@ impl Store {
     }
 }
 
-fn groups_of(table: &Arc<Table>) -> impl Iterator<Item = Victim> + use<> {
+fn groups_of(table: &Arc<Table>) -> impl Iterator<Item = FlushTarget> + use<> {
     let (table, groups) = (table.clone(), table.version().memory.len());
-    (0..groups).map(move |group| Victim { table: table.clone(), group })
+    (0..groups).map(move |group| FlushTarget { table: table.clone(), group })
 }
 
 /// Copies a file and makes the copy durable. Replaces a copy left by an

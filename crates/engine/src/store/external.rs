@@ -3,19 +3,20 @@
 //! tables at one index. After a crash the store is exactly as of that index,
 //! and the caller replays later entries.
 
-use super::keeping::Log;
-use super::{Shared, Store};
+use super::engine::Engine;
+use super::handle::Store;
+use super::log_mode::LogMode;
 use crate::cell::commit::{Commit, TableId};
 use crate::config::ConfigEdit;
 use crate::error::{Error, Result};
-use crate::prepare::{Prepared, Unknown};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::txn::Txn;
 use crate::workers::claims::{Claim, Work};
-use crate::workers::serialize::{self, Victim};
+use crate::workers::flush::{self, FlushTarget};
+use crate::write::{Prepared, Unknown};
 
 /// How much of the external log is applied and flushed.
-pub struct External {
+pub struct ExternalLog {
     /// The newest commit visible to reads.
     latest: AtomicU64,
     applied: AtomicU64,
@@ -28,9 +29,9 @@ pub struct External {
     last_table: TableId,
 }
 
-impl External {
-    pub fn new(base: Txn, flushed: u64, last_table: TableId) -> External {
-        External {
+impl ExternalLog {
+    pub fn new(base: Txn, flushed: u64, last_table: TableId) -> ExternalLog {
+        ExternalLog {
             latest: AtomicU64::new(base.raw()),
             applied: AtomicU64::new(flushed),
             flushed: AtomicU64::new(flushed),
@@ -81,7 +82,7 @@ impl Store {
     /// immediately and permanently.
     pub fn apply_at(&self, commit: &Commit, index: u64) -> Result<Txn> {
         self.check_open()?;
-        self.shared.apply_at(commit, Some(index))
+        self.engine.apply_at(commit, Some(index))
     }
 
     /// Applies a part of the commit at the next index ahead of the rest, so
@@ -91,32 +92,32 @@ impl Store {
     /// that were flushed, so applying the parts must be idempotent.
     pub fn apply_part(&self, commit: &Commit) -> Result<Txn> {
         self.check_open()?;
-        self.shared.apply_at(commit, None)
+        self.engine.apply_at(commit, None)
     }
 
     /// Returns the index of the last applied commit; after opening, that of the
     /// last flushed one.
     pub fn applied_index(&self) -> u64 {
-        let external = self.shared.log.external();
+        let external = self.engine.log.external();
         external.map_or(0, |external| external.applied.load(Ordering::Acquire))
     }
 
     /// Returns the flushed index: the caller's log is needed only for later
     /// commits.
     pub fn flushed_index(&self) -> u64 {
-        let external = self.shared.log.external();
+        let external = self.engine.log.external();
         external.map_or(0, |external| external.flushed.load(Ordering::Acquire))
     }
 }
 
-impl Shared {
+impl Engine {
     fn apply_at(&self, commit: &Commit, index: Option<u64>) -> Result<Txn> {
-        let Log::External(external) = &self.log else { return Err(Error::LogKept) };
+        let LogMode::External(external) = &self.log else { return Err(Error::LogKept) };
         external.check(index)?;
         loop {
             let prepared = Prepared::new(
                 commit,
-                &self.tables.all(),
+                &self.tables.map.all(),
                 &self.tables.options.limits,
                 &self.tables.folds,
                 Unknown::Dropped { last_table: external.last_table },
@@ -131,13 +132,13 @@ impl Shared {
     /// Flushes all memory at one index. Returns whether there was any.
     pub fn flush_all(&self, claim: &Claim<'_>) -> Result<bool> {
         assert_eq!(claim.work, Work::FlushAll, "all memory is flushed at once");
-        let Log::External(external) = &self.log else { return Err(Error::LogKept) };
-        let (victims, index, bytes) = self.seal_everything(external);
-        if victims.is_empty() && index == external.flushed.load(Ordering::Acquire) {
+        let LogMode::External(external) = &self.log else { return Err(Error::LogKept) };
+        let (targets, index, bytes) = self.seal_everything(external);
+        if targets.is_empty() && index == external.flushed.load(Ordering::Acquire) {
             return Ok(false);
         }
         let edit = ConfigEdit::SetFlushedIndex { index };
-        let published = serialize::serialize_all(&self.tables, &victims, self, edit)?;
+        let published = flush::flush_all_sealed(&self.tables, &targets, self, edit)?;
         assert!(published, "no table is dropped while all are flushed");
         external.flushed.store(index, Ordering::Release);
         external.flushed_bytes.store(bytes, Ordering::Relaxed);
@@ -148,18 +149,18 @@ impl Shared {
     /// Seals the active memory of all groups of all tables between two commits.
     /// Returns the groups with sealed memory, the applied index, and the bytes
     /// applied.
-    fn seal_everything(&self, external: &External) -> (Vec<Victim>, u64, u64) {
+    fn seal_everything(&self, external: &ExternalLog) -> (Vec<FlushTarget>, u64, u64) {
         let _no_writers = self.sequencer.lock();
-        let mut victims = Vec::new();
-        for table in self.tables.all().values() {
+        let mut targets = Vec::new();
+        for table in self.tables.map.all().values() {
             for group in 0..table.version().memory.len() {
-                table.seal(group, &self.tables.budget);
+                table.seal(group, &self.tables.resources.budget);
                 if !table.version().memory[group].sealed.is_empty() {
-                    victims.push(Victim { table: table.clone(), group });
+                    targets.push(FlushTarget { table: table.clone(), group });
                 }
             }
         }
         let bytes = external.applied_bytes.load(Ordering::Relaxed);
-        (victims, external.applied.load(Ordering::Acquire), bytes)
+        (targets, external.applied.load(Ordering::Acquire), bytes)
     }
 }

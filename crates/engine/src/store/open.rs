@@ -5,48 +5,33 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use super::background::lane_threads;
-use super::external::External;
-use super::keeping::Log;
+use super::engine::Engine;
+use super::external::ExternalLog;
+use super::group_commit::GroupCommit;
+use super::handle::Store;
+use super::log_mode::LogMode;
+use super::pool::lane_threads;
+use super::recovery::{self, Recovered};
+use super::stats::Counters;
 use super::waiters::{Stage, Waiters};
-use super::{Shared, Store, World, stats};
-use crate::budget::MemoryBudget;
-use crate::cache::BlockCache;
 use crate::cell::commit::TableId;
 use crate::config::{ConfigEdit, ConfigStore, Configs, Manifest};
-use crate::conflict::ConflictMemory;
 use crate::error::{Error, Result};
 use crate::log::{GroupLog, LogEvent, LogWriter};
 use crate::options::Options;
-use crate::recovery::{self, Recovered};
-use crate::sequencer::Sequencer;
+use crate::resources::Resources;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
-use crate::tables::{FRAGMENTS_DIR, Tables};
+use crate::tablet::{FRAGMENTS_DIR, Tables};
 use crate::txn::Txn;
 use crate::workers::claims::Claims;
-use crate::workers::troubles::Troubles;
-use crate::world::{DirLock, Files};
+use crate::workers::failures::Failures;
+use crate::world::{DirLock, Files, World};
+use crate::write::{ConflictMemory, Sequencer};
 
 /// Name of the log directory inside a store's directory.
 pub const LOG_DIR: &str = "log";
 pub(crate) const LOCK_FILE: &str = "lock";
-
-/// Memory shared by the stores of a process.
-#[derive(Clone)]
-pub struct Resources {
-    pub budget: Arc<MemoryBudget>,
-    pub cache: Arc<BlockCache>,
-}
-
-impl Resources {
-    pub fn new(options: &Options) -> Resources {
-        Resources {
-            budget: MemoryBudget::new(options.memory.budget_bytes),
-            cache: BlockCache::new(options.memory.cache_bytes),
-        }
-    }
-}
 
 impl Store {
     /// Opens the store in `dir`, creating it if it does not exist, with its own
@@ -67,7 +52,7 @@ impl Store {
         let manifest = open_manifest(&world, dir, None)?;
         let (tables, configs) = load(dir, options, world, resources, manifest)?;
         let log = open_log(dir, &tables, &configs)?;
-        Store::start(dir, lock, tables, &configs, Log::Own(log))
+        Store::start(dir, lock, tables, &configs, LogMode::Own(log))
     }
 
     /// Opens a store without its own log. It contains everything up to its
@@ -89,8 +74,8 @@ impl Store {
         let (tables, configs) = load(dir, options, world, resources, manifest)?;
         let flushed = configs.flushed_index.unwrap_or(0);
         let last_table = TableId(configs.last_table);
-        let external = External::new(Txn::base(configs.epoch), flushed, last_table);
-        Store::start(dir, lock, tables, &configs, Log::External(external))
+        let external = ExternalLog::new(Txn::base(configs.epoch), flushed, last_table);
+        Store::start(dir, lock, tables, &configs, LogMode::External(external))
     }
 
     fn start(
@@ -98,7 +83,7 @@ impl Store {
         lock: Box<dyn DirLock>,
         tables: Tables,
         configs: &Configs,
-        log: Log,
+        log: LogMode,
     ) -> Result<Store> {
         let base = Txn::base(configs.epoch);
         let spawner = tables.world.spawner.clone();
@@ -114,18 +99,19 @@ impl Store {
                 LogEvent::Failed => waiters.wake_all(),
             }));
         }
-        let shared = Arc::new(Shared {
+        let engine = Arc::new(Engine {
             sequencer: Mutex::new(Sequencer::new(base, memory.generation_commits_max)),
             latest: AtomicU64::new(base.raw()),
             conflicts: ConflictMemory::new(memory.conflict_slots, base),
             floor: base,
             claims: Claims::default(),
-            troubles: Troubles::default(),
+            failures: Failures::default(),
             lane_threads: lane_threads(),
-            urgent_merges: AtomicUsize::new(0),
-            large_merges: AtomicUsize::new(0),
+            urgent_compactions: AtomicUsize::new(0),
+            large_compactions: AtomicUsize::new(0),
+            group_commit: GroupCommit::default(),
             waiters: waiters.clone(),
-            counters: stats::Counters::default(),
+            counters: Counters::default(),
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             _lock: lock,
@@ -133,12 +119,12 @@ impl Store {
             tables,
         });
         let workers = match &spawner {
-            Some(spawner) => shared
+            Some(spawner) => engine
                 .spawn_workers(&**spawner)
                 .map_err(|error| Error::io("starting workers for", dir, error))?,
             None => Vec::new(),
         };
-        Ok(Store { shared, workers })
+        Ok(Store { engine, workers })
     }
 }
 
@@ -153,8 +139,7 @@ fn load(
     // The epoch must be durable before any file name or txn uses it.
     let revision = manifest.read()?.revision;
     let configs = manifest.edit(revision, &[ConfigEdit::TakeEpoch])?;
-    let Resources { budget, cache } = resources;
-    let tables = Tables::load(dir, world, options, budget, cache, Box::new(manifest))?;
+    let tables = Tables::load(dir, world, options, resources, Box::new(manifest))?;
     Ok((tables, configs))
 }
 
@@ -176,7 +161,7 @@ fn open_log(dir: &Path, tables: &Tables, configs: &Configs) -> Result<GroupLog> 
 fn prepare_dir(files: &dyn Files, dir: &Path, parts: &[&str]) -> Result<Box<dyn DirLock>> {
     let looking = |error| Error::io("looking for", dir, error);
     if !Manifest::exists(files, dir).map_err(looking)? {
-        found_dir(files, dir)?;
+        create_durably(files, dir)?;
     }
     let parts = parts.iter().map(|part| dir.join(part));
     for path in [dir.to_path_buf()].into_iter().chain(parts) {
@@ -189,7 +174,7 @@ fn prepare_dir(files: &dyn Files, dir: &Path, parts: &[&str]) -> Result<Box<dyn 
 
 /// Makes a new store's directory entry durable, along with those of its new
 /// ancestors; otherwise a crash could lose the whole store.
-fn found_dir(files: &dyn Files, dir: &Path) -> Result<()> {
+fn create_durably(files: &dyn Files, dir: &Path) -> Result<()> {
     let mut new = vec![dir];
     for above in dir.ancestors().skip(1).filter(|above| !above.as_os_str().is_empty()) {
         if files.exists(above).map_err(|error| Error::io("looking for", above, error))? {
@@ -233,7 +218,7 @@ fn open_manifest(world: &World, dir: &Path, flushed_index: Option<u64>) -> Resul
             listed => listed,
         };
         if !listed.map_err(|error| Error::io("listing", &path, error))?.is_empty() {
-            return Err(Error::data_loss(dir, 0, "there are data files but no manifest"));
+            return Err(Error::data_loss(dir, 0, "data files exist but the manifest is missing"));
         }
     }
     let store_id = world.random.next_u64();
@@ -246,7 +231,8 @@ fn open_manifest(world: &World, dir: &Path, flushed_index: Option<u64>) -> Resul
 fn check_generation(log_dir: &Path, recovered: &Recovered, base: Txn) -> Result<()> {
     if recovered.last >= base {
         let last = recovered.last;
-        let what = format!("the log has a commit {last}, newer than the manifest allows");
+        let what =
+            format!("the log contains commit {last}, which is newer than the manifest's epoch");
         return Err(Error::data_loss(log_dir, 0, what));
     }
     Ok(())

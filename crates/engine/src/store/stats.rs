@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::Shared;
+use super::engine::Engine;
 use crate::cache::CacheStats;
 use crate::log::LogStats;
 use crate::txn::Txn;
@@ -93,9 +93,9 @@ pub struct StoreStats {
     pub fragment_bytes: u64,
 }
 
-impl Shared {
+impl Engine {
     pub fn stats(&self) -> StoreStats {
-        let all = self.tables.all();
+        let all = self.tables.map.all();
         let versions: Vec<_> = all.values().map(|table| table.version()).collect();
         let tablets = versions.iter().flat_map(|version| &version.tablets);
         let chains: Vec<_> = tablets.flat_map(|tablet| &tablet.chains).collect();
@@ -103,12 +103,12 @@ impl Shared {
         StoreStats {
             durable: self.durable(),
             latest: self.latest(),
-            memory_used_bytes: self.tables.budget.used(),
-            memory_peak_bytes: self.tables.budget.peak(),
-            memory_limit_bytes: self.tables.budget.limit(),
+            memory_used_bytes: self.tables.resources.budget.used(),
+            memory_peak_bytes: self.tables.resources.budget.peak(),
+            memory_limit_bytes: self.tables.resources.budget.limit(),
             log: self.log.stats(),
             log_queued_bytes: self.log.queued_bytes(),
-            cache: self.tables.cache.stats(),
+            cache: self.tables.resources.cache.stats(),
             flushes: self.counters.flushes.load(Ordering::Relaxed),
             compactions: self.counters.compactions.load(Ordering::Relaxed),
             compaction_parts: self.counters.compaction_parts.load(Ordering::Relaxed),
@@ -133,7 +133,7 @@ mod tests {
     use crate::world::ManualClock;
 
     #[test]
-    fn delays_are_counted_at_once_and_timed_in_the_end() {
+    fn a_delay_is_counted_when_it_starts_and_timed_when_it_ends() {
         let (clock, delay) = (ManualClock::at(0), Delay::default());
         for seconds in [2, 3] {
             delay.measure(&clock, || {

@@ -25,7 +25,7 @@ const STAGES: usize = Stage::Space as usize + 1;
 
 #[derive(Default)]
 pub struct Waiters {
-    state: Mutex<State>,
+    state: Mutex<WaiterQueue>,
     /// The timer's next deadline changed.
     changed: Condvar,
     /// Number of commits waiting for the log queue.
@@ -35,7 +35,7 @@ pub struct Waiters {
 }
 
 #[derive(Default)]
-struct State {
+struct WaiterQueue {
     /// In order of arrival.
     waiting: BTreeMap<u64, Waiter>,
     /// Number of waiters per stage.
@@ -71,8 +71,8 @@ impl Waiters {
     /// over.
     pub fn watch(&self, ticket: u64, stage: Stage, waker: &Waker, timer: Option<Instant>) {
         let mut state = self.state.lock();
-        let State { waiting, counts, timers, .. } = &mut *state;
-        let waiter = waiting.get_mut(&ticket).expect("a waiter has entered before");
+        let WaiterQueue { waiting, counts, timers, .. } = &mut *state;
+        let waiter = waiting.get_mut(&ticket).expect("a waiter enters before it waits");
         if waiter.stage != stage {
             self.count(waiter.stage, stage);
             counts[waiter.stage as usize] -= 1;
@@ -212,12 +212,12 @@ mod tests {
     use crate::sync::Park;
 
     #[test]
-    fn a_timer_wakes_its_waiter_and_ends_when_told_to() {
+    fn a_timer_wakes_its_waiter_and_stops_on_request() {
         let waiters = Arc::new(Waiters::default());
         let (timer, park) = (waiters.clone(), Park::new());
         let thread = thread::spawn(move || timer.run_timer());
         let ticket = waiters.enter(1).unwrap();
-        assert!(waiters.enter(1).is_none(), "one waits already");
+        assert!(waiters.enter(1).is_none(), "one is waiting already");
         let due = Instant::now() + Duration::from_millis(5);
         waiters.watch(ticket, Stage::Memory, &park.waker(), Some(due));
         park.wait(Duration::from_secs(60));

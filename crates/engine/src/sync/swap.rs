@@ -1,13 +1,11 @@
 //! A pointer that is swapped atomically, with the interface of arc-swap and driven by a
-//! schedule: each load and each store is one step.
+//! schedule: each load and each replacement is one step.
 
-use std::mem;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use super::Mutex;
 
-#[derive(Default)]
 pub struct ArcSwap<T> {
     current: Mutex<Arc<T>>,
 }
@@ -34,12 +32,6 @@ impl<T> ArcSwap<T> {
 
     pub fn load_full(&self) -> Arc<T> {
         self.current.lock().clone()
-    }
-
-    pub fn store(&self, next: Arc<T>) {
-        let before = mem::replace(&mut *self.current.lock(), next);
-        // Only after the lock is released: the drop may be slow.
-        drop(before);
     }
 
     /// Replaces the pointer with the result of `change`, retrying if another thread

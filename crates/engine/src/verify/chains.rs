@@ -13,7 +13,7 @@ use crate::config::{
 };
 use crate::error::{Printable, Result};
 use crate::fragment::Fragment;
-use crate::tables::FRAGMENTS_DIR;
+use crate::tablet::FRAGMENTS_DIR;
 use crate::txn::Txn;
 use crate::world::Files;
 

@@ -11,7 +11,7 @@ use crate::config::{Configs, FileName, MANIFEST_FILE, Manifest};
 use crate::error::{Error, Result};
 use crate::log::LogSurvey;
 use crate::store::{LOCK_FILE, LOG_DIR, lock_dir};
-use crate::tables::FRAGMENTS_DIR;
+use crate::tablet::FRAGMENTS_DIR;
 use crate::world::Files;
 
 /// Checks the store in a directory completely.

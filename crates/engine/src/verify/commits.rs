@@ -11,7 +11,7 @@ use crate::cell::rows::RowRange;
 use crate::config::Configs;
 use crate::error::{Error, Result};
 use crate::log::{ItemKind, LogItem, LogSurvey, SurveyItem};
-use crate::recovery::{TABLES_STREAM, head_missing};
+use crate::store::{TABLES_STREAM, head_missing};
 use crate::txn::Txn;
 
 pub fn check(

@@ -8,8 +8,8 @@ use crate::cell::rows::RowRange;
 use crate::config::Manifest;
 use crate::error::{Error, Result};
 use crate::log::{ItemKind, LogItem, LogSurvey, RecordInfo, SurveyItem, Torn};
-use crate::recovery::TABLES_STREAM;
 use crate::store::LOG_DIR;
+use crate::store::TABLES_STREAM;
 use crate::world::Files;
 
 /// A line of a dump, in log order.

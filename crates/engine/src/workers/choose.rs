@@ -5,10 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::cell::rows::RowRange;
-use crate::link::Link;
 use crate::options::CompactOptions;
-use crate::run::Run;
-use crate::table::Table;
+use crate::tablet::{Link, Run, Table};
 
 /// Runs to merge into one. Valid as long as the chain is claimed: meanwhile
 /// others only append runs.
@@ -45,7 +43,7 @@ const JOINED_FILE_SHARE: u64 = 64;
 /// merge.
 pub fn all_due(table: &Table, options: &CompactOptions) -> Vec<Due> {
     #[cfg(test)]
-    LOOKS.set(LOOKS.get() + 1);
+    CHOICES.set(CHOICES.get() + 1);
     let version = table.version();
     let mut all = Vec::new();
     for (tablet, chains) in version.tablets.iter().map(|tablet| &tablet.chains).enumerate() {
@@ -66,13 +64,13 @@ pub fn all_due(table: &Table, options: &CompactOptions) -> Vec<Due> {
 
 #[cfg(test)]
 thread_local! {
-    static LOOKS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    static CHOICES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 /// Number of calls of `all_due` on this thread.
 #[cfg(test)]
-pub fn looks() -> usize {
-    LOOKS.get()
+pub fn choices_made() -> usize {
+    CHOICES.get()
 }
 
 /// Returns what is due among the runs newer than those of `choice`.
@@ -214,7 +212,8 @@ fn tier(sizes: &[u64], options: &CompactOptions) -> Option<Range<usize>> {
 fn cheapest(sizes: &[u64], start: usize, width: usize) -> Range<usize> {
     let width = width.min(sizes.len() - start);
     let cost = |start: &usize| sizes[*start..*start + width].iter().sum::<u64>();
-    let start = (start..=sizes.len() - width).min_by_key(cost).expect("there is one at least");
+    let start =
+        (start..=sizes.len() - width).min_by_key(cost).expect("there is at least one window");
     start..start + width
 }
 
@@ -227,15 +226,15 @@ fn rows_to_merge(runs: &[Run], options: &CompactOptions) -> RowRange {
     let newer = newer.iter().flat_map(Run::links).map(rows_of);
     let Some(mut rows) = newer.reduce(RowRange::hull).flatten() else { return RowRange::all() };
     let links = oldest.links();
-    let mut places = oldest.places_of(&rows);
+    let mut positions = oldest.positions_of(&rows);
     let small = |link: &Arc<Link>| link.bytes() < options.output_bytes / 2;
-    while places.start > 0 && small(&links[places.start - 1]) {
-        places.start -= 1;
+    while positions.start > 0 && small(&links[positions.start - 1]) {
+        positions.start -= 1;
     }
-    while places.end < links.len() && small(&links[places.end]) {
-        places.end += 1;
+    while positions.end < links.len() && small(&links[positions.end]) {
+        positions.end += 1;
     }
-    for link in &links[places] {
+    for link in &links[positions] {
         rows = RowRange::hull(Some(rows), rows_of(link)).expect("it has rows already");
     }
     rows

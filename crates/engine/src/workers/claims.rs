@@ -33,7 +33,7 @@ impl Work {
 
 #[derive(Default)]
 pub struct Claims {
-    state: Mutex<State>,
+    state: Mutex<HeldClaims>,
     released: Condvar,
     flushes: AtomicUsize,
     /// Raised when a claim is released, because there may be new work.
@@ -42,7 +42,7 @@ pub struct Claims {
 }
 
 #[derive(Default)]
-struct State {
+struct HeldClaims {
     held: BTreeSet<Work>,
     /// Number of threads waiting for each claim; workers leave such claims
     /// alone.
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_that_somebody_waits_for_goes_to_who_waits() {
+    fn a_released_claim_goes_to_its_waiter() {
         let claims = Claims::default();
         let work = Work::Flush { table: TableId(1), group: 0 };
         let held = claims.try_take(work).unwrap();

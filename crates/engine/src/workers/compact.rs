@@ -6,8 +6,8 @@
 //! the rows after it. A crash or a close in between leaves such a chain, and
 //! the next compaction continues from there.
 //!
-//! A large compaction takes minutes. The pool does one part at a time, so that
-//! shorter work on any chain can run between two parts, including newer runs of
+//! A large compaction takes minutes. The pool writes one output at a time, so that
+//! shorter work on any chain can run in between, including on newer runs of
 //! the same chain.
 //!
 //! Runs without common rows need no rewrite: a config edit joins them.
@@ -15,89 +15,85 @@
 use std::sync::Arc;
 
 use super::choose::{self, Choice};
-use super::output::{Inputs, Part, write_part};
-use super::serialize::give_up;
+use super::flush::give_up;
+use super::output::{Inputs, Output, write_output};
 use crate::cell::range_tombstone::RangeTombstones;
 use crate::cell::rows::RowRange;
 use crate::config::{ConfigEdit, FileConfig, Splice};
 use crate::error::{Error, Result};
 use crate::fragment::{CursorOptions, Heat};
-use crate::link::{Link, timestamp_max};
 use crate::merge::{Merge, RewriteRules};
-use crate::run::{Run, RunCursor};
 use crate::schema::Schema;
-use crate::table::Table;
-use crate::tables::Tables;
-use crate::tablet::Tablet;
+use crate::tablet::{Link, Run, RunCursor, Table, Tables, Tablet, timestamp_max};
 use crate::txn::Txn;
 
 /// What a compaction needs from its store.
-pub trait Keeper {
+pub trait CompactionHost {
     /// Returns the newest commit that survives a crash.
     fn durable(&self) -> Txn;
 
     /// Whether to continue; called every few blocks.
     fn proceed(&self, table: &Table) -> bool;
 
-    /// Called when a part has been published; `last` if it completes the
+    /// Called when an output has been published; `last` if it completes the
     /// compaction.
-    fn part_done(&self, last: bool);
+    fn step_done(&self, last: bool);
 
     /// Called when runs were joined without a rewrite.
     fn runs_joined(&self);
 }
 
-/// Merges the chosen runs, part by part, until done or until the keeper stops
+/// Merges the chosen runs, output by output, until done or until the host stops
 /// it. Returns whether the chain changed. The caller has claimed the chain.
 pub fn compact(
     tables: &Tables,
     table: &Table,
     choice: Choice,
-    keeper: &dyn Keeper,
+    host: &dyn CompactionHost,
 ) -> Result<bool> {
     let mut changed = false;
     let mut rest = Some(choice);
     while let Some(choice) = rest {
-        match compact_part(tables, table, &choice, keeper)? {
+        match compact_step(tables, table, &choice, host)? {
             Some(next) => rest = next,
             None => break,
         }
         changed = true;
         let behind = |rest| choose::behind(table, rest, &tables.options.compact);
         if let Some(newer) = rest.as_ref().and_then(behind) {
-            compact(tables, table, newer, keeper)?;
+            compact(tables, table, newer, host)?;
         }
     }
     Ok(changed)
 }
 
 /// Merges rows of the chosen runs into one output, or joins the runs. Returns
-/// the rest of the work; `None` if the chain did not change, because the keeper
+/// the rest of the work; `None` if the chain did not change, because the host
 /// stopped it or the table was dropped.
-pub fn compact_part(
+pub fn compact_step(
     tables: &Tables,
     table: &Table,
     choice: &Choice,
-    keeper: &dyn Keeper,
+    host: &dyn CompactionHost,
 ) -> Result<Option<Option<Choice>>> {
-    let work = Work::new(tables, table, choice);
+    let step = Step::new(tables, table, choice);
     if choice.joins {
-        let joined = work.join()?;
+        let joined = step.join()?;
         if joined.is_some() {
-            keeper.runs_joined();
+            host.runs_joined();
         }
         return Ok(joined.map(|()| None));
     }
-    let Some(part) = work.rewrite(keeper)? else { return Ok(None) };
-    let published = work.publish(part)?;
+    let Some(output) = step.rewrite(host)? else { return Ok(None) };
+    let published = step.publish(output)?;
     if let Some(rest) = &published {
-        keeper.part_done(rest.is_none());
+        host.step_done(rest.is_none());
     }
     Ok(published)
 }
 
-/// One part of a compaction.
-struct Work<'a> {
+/// One step of a compaction: an output, or a join.
+struct Step<'a> {
     tables: &'a Tables,
     table: &'a Table,
     choice: &'a Choice,
@@ -105,13 +101,13 @@ struct Work<'a> {
     tablet: Tablet,
 }
 
-impl<'a> Work<'a> {
+impl<'a> Step<'a> {
     /// Pins the tablet but not the whole version, so that memory flushed
     /// meanwhile is freed before the compaction ends.
-    fn new(tables: &'a Tables, table: &'a Table, choice: &'a Choice) -> Work<'a> {
+    fn new(tables: &'a Tables, table: &'a Table, choice: &'a Choice) -> Step<'a> {
         let version = table.version();
         let tablet = version.tablets[choice.tablet].clone();
-        Work { tables, table, choice, schema: version.schema.clone(), tablet }
+        Step { tables, table, choice, schema: version.schema.clone(), tablet }
     }
 
     fn chain(&self) -> &[Run] {
@@ -123,11 +119,11 @@ impl<'a> Work<'a> {
     }
 
     /// Rewrites the first rows of the choice into one output.
-    fn rewrite(&self, keeper: &dyn Keeper) -> Result<Option<Part>> {
+    fn rewrite(&self, host: &dyn CompactionHost) -> Result<Option<Output>> {
         let rows = self.choice.rows.intersection(&self.tablet.rows);
         let older = self.chain()[..self.choice.runs.start].iter();
         let older: Vec<_> = older.flat_map(|run| run.links_of(&rows)).collect();
-        let snapshots = self.tables.snapshots.live(|| keeper.durable());
+        let snapshots = self.tables.snapshots.live(|| host.durable());
         let rules = RewriteRules {
             snapshots: &snapshots,
             rooted: older.is_empty(),
@@ -140,9 +136,9 @@ impl<'a> Work<'a> {
         };
         let bytes_max = self.tables.options.compact.output_bytes;
         let mut inputs = self.inputs(&rows);
-        let proceed = || keeper.proceed(self.table);
-        let part = write_part(self.tables, &mut inputs, &rules, bytes_max, &proceed);
-        part.map_err(|error| {
+        let proceed = || host.proceed(self.table);
+        let output = write_output(&self.tables.fragments, &mut inputs, &rules, bytes_max, &proceed);
+        output.map_err(|error| {
             let error = self.attributed(error, &rows, &proceed);
             self.runs().iter().flat_map(Run::links).for_each(|link| link.note_failure(&error));
             error
@@ -167,7 +163,7 @@ impl<'a> Work<'a> {
         let mut links: Vec<Arc<Link>> = self.runs().iter().flat_map(Run::links).cloned().collect();
         links.sort_by(|a, b| a.file.rows.start.cmp(&b.file.rows.start));
         let runs: Vec<Run> = Run::new(links).into_iter().collect();
-        match self.tables.edit(&[ConfigEdit::Splice(self.splice(&runs))]) {
+        match self.tables.config.edit(&[ConfigEdit::Splice(self.splice(&runs))]) {
             Ok(_) => self.swap(runs),
             Err(_) if self.table.is_dropped() => return Ok(None),
             Err(error) => return Err(error),
@@ -178,29 +174,29 @@ impl<'a> Work<'a> {
     fn inputs(&self, rows: &RowRange) -> Inputs<RunCursor> {
         let heat = Arc::new(Heat::default());
         let options = CursorOptions { heat: Some(heat.clone()), ..CursorOptions::default() };
-        let mut spans = RangeTombstones::default();
+        let mut range_tombstones = RangeTombstones::default();
         let mut cursors = Vec::with_capacity(self.choice.runs.len());
         let mut txns = (Txn::MAX, Txn::ZERO);
         for run in self.runs().iter().rev() {
-            let places = run.places_of(rows);
-            for link in &run.links()[places.clone()] {
+            let positions = run.positions_of(rows);
+            for link in &run.links()[positions.clone()] {
                 txns.0 = txns.0.min(link.file.txn_min);
                 txns.1 = txns.1.max(link.file.txn_max);
             }
-            spans.merge(run.spans());
-            cursors.push(run.cursor(places, &options));
+            range_tombstones.merge(run.range_tombstones());
+            cursors.push(run.cursor(positions, &options));
         }
-        Inputs { merge: Merge::new(cursors), spans, txns, heat }
+        Inputs { merge: Merge::new(cursors), range_tombstones, txns, heat }
     }
 
-    /// Publishes a part: first in the config, then to readers. Returns the rest
+    /// Publishes an output: first in the config, then to readers. Returns the rest
     /// of the work; `None` if the table was dropped.
-    fn publish(&self, part: Part) -> Result<Option<Option<Choice>>> {
-        let added = part.file.as_ref();
-        let prepared = self.tables.sync_names().and_then(|()| self.open_added(&part));
+    fn publish(&self, output: Output) -> Result<Option<Option<Choice>>> {
+        let added = output.file.as_ref();
+        let prepared = self.tables.fragments.sync_names().and_then(|()| self.open_added(&output));
         let published = prepared.and_then(|link| {
-            let runs = self.runs_after(link, part.end.as_deref());
-            self.tables.edit(&[ConfigEdit::Splice(self.splice(&runs))]).map(|_| runs)
+            let runs = self.runs_after(link, output.end.as_deref());
+            self.tables.config.edit(&[ConfigEdit::Splice(self.splice(&runs))]).map(|_| runs)
         });
         let runs = match published {
             Ok(runs) => runs,
@@ -209,23 +205,23 @@ impl<'a> Work<'a> {
                 return Ok(None);
             }
         };
-        let Choice { tablet, group, runs: ref place, ref rows, .. } = *self.choice;
-        let place_after = place.start..place.start + runs.len();
+        let Choice { tablet, group, runs: ref replaced, ref rows, .. } = *self.choice;
+        let runs_after = replaced.start..replaced.start + runs.len();
         self.swap(runs);
-        let rest = part.end.map(|start| Choice {
+        let rest = output.end.map(|start| Choice {
             tablet,
             group,
-            runs: place_after,
+            runs: runs_after,
             rows: RowRange { start, end: rows.end.clone() },
             joins: false,
         });
         Ok(Some(rest))
     }
 
-    fn open_added(&self, part: &Part) -> Result<Option<Arc<Link>>> {
-        let Some(file) = &part.file else { return Ok(None) };
-        let link = self.tables.open_link_as(file, part.warmed.id())?;
-        part.warmed.hand_over(link.fragment()?);
+    fn open_added(&self, output: &Output) -> Result<Option<Arc<Link>>> {
+        let Some(file) = &output.file else { return Ok(None) };
+        let link = self.tables.fragments.open_link_as(file, output.warmed.id())?;
+        output.warmed.hand_over(link.fragment()?);
         Ok(Some(link))
     }
 
@@ -276,10 +272,10 @@ impl<'a> Work<'a> {
     /// keep using the old files, which are removed when the last reader
     /// releases them.
     fn swap(&self, runs: Vec<Run>) {
-        let Choice { tablet, group, runs: ref place, .. } = *self.choice;
+        let Choice { tablet, group, runs: ref replaced, .. } = *self.choice;
         let named = self.table.change(|version| {
             let chain = &mut version.tablets[tablet].chains[group];
-            chain.runs.splice(place.clone(), runs.iter().cloned());
+            chain.runs.splice(replaced.clone(), runs.iter().cloned());
             version.file_names()
         });
         // No later version names these files again: others only add new files.

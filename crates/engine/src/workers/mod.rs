@@ -5,7 +5,7 @@
 pub mod choose;
 pub mod claims;
 pub mod compact;
+pub mod failures;
+pub mod flush;
 pub mod output;
-pub mod serialize;
 pub mod signal;
-pub mod troubles;

@@ -9,12 +9,12 @@ use crate::cell::rows::{RowRange, successor};
 use crate::config::{FileConfig, FileName};
 use crate::error::Result;
 use crate::fragment::{FragmentOptions, FragmentWriter, Heat, Warmed, Warmer};
-use crate::merge::{Cursor, Merge, Out, Rewrite, RewriteRules};
-use crate::tables::Tables;
+use crate::merge::{Cursor, Merge, Rewrite, RewriteOutput, RewriteRules};
+use crate::tablet::FragmentDir;
 use crate::txn::Txn;
 
 /// The result of rewriting some rows.
-pub struct Part {
+pub struct Output {
     /// A finished, synced file that is not yet in the config; `None` if there
     /// was nothing to write.
     pub file: Option<FileConfig>,
@@ -28,7 +28,7 @@ pub struct Part {
 pub struct Inputs<C> {
     pub merge: Merge<C>,
     /// The range tombstones of all runs.
-    pub spans: RangeTombstones,
+    pub range_tombstones: RangeTombstones,
     /// The oldest and the newest commit of all runs.
     pub txns: (Txn, Txn),
     /// How much of the input was in the cache.
@@ -37,18 +37,18 @@ pub struct Inputs<C> {
 
 /// Rewrites merged runs into a new file, up to the row at which it reaches
 /// `bytes_max`. Returns `None` if `proceed` returned false.
-pub fn write_part<C: Cursor>(
-    tables: &Tables,
+pub fn write_output<C: Cursor>(
+    fragments: &FragmentDir,
     inputs: &mut Inputs<C>,
     rules: &RewriteRules<'_>,
     bytes_max: u64,
     proceed: &dyn Fn() -> bool,
-) -> Result<Option<Part>> {
-    let Inputs { merge, spans, txns, heat } = inputs;
+) -> Result<Option<Output>> {
+    let Inputs { merge, range_tombstones, txns, heat } = inputs;
     let group = &rules.schema.groups()[rules.group];
-    let warmed = Warmed::new(&tables.cache);
-    let mut output = Output {
-        tables,
+    let warmed = Warmed::new(fragments.cache());
+    let mut file = OutputFile {
+        fragments,
         options: FragmentOptions {
             compression: group.compression,
             block_bytes: group.block_bytes(),
@@ -59,40 +59,40 @@ pub fn write_part<C: Cursor>(
         heat: heat.clone(),
         open: None,
     };
-    match Rewrite::new(rules, merge, spans, &mut output).run(proceed) {
+    match Rewrite::new(rules, merge, range_tombstones, &mut file).run(proceed) {
         Ok(Some(done)) => {
-            let file = output.finish(done.spans)?;
-            Ok(Some(Part { file, warmed, end: done.end }))
+            let file = file.finish(done.range_tombstones)?;
+            Ok(Some(Output { file, warmed, end: done.end }))
         }
         Ok(None) => {
-            output.abandon();
+            file.abandon();
             Ok(None)
         }
         Err(error) => {
-            output.abandon();
+            file.abandon();
             Err(error)
         }
     }
 }
 
 /// A file that is created with its first entry.
-struct Output<'a> {
-    tables: &'a Tables,
+struct OutputFile<'a> {
+    fragments: &'a FragmentDir,
     options: FragmentOptions,
     txns: (Txn, Txn),
     bytes_max: u64,
     warmed: Arc<Warmed>,
     heat: Arc<Heat>,
-    open: Option<Open>,
+    open: Option<OpenFile>,
 }
 
-struct Open {
+struct OpenFile {
     name: FileName,
     path: PathBuf,
     writer: FragmentWriter,
 }
 
-impl Out for Output<'_> {
+impl RewriteOutput for OutputFile<'_> {
     fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.open()?.writer.add(key, value)
     }
@@ -102,32 +102,33 @@ impl Out for Output<'_> {
     }
 }
 
-impl Output<'_> {
-    fn open(&mut self) -> Result<&mut Open> {
+impl OutputFile<'_> {
+    fn open(&mut self) -> Result<&mut OpenFile> {
         if self.open.is_none() {
-            let (name, path) = self.tables.mint();
-            let files = &self.tables.world.files;
-            let mut writer = FragmentWriter::create(files, &path, self.options)?;
+            let (name, path) = self.fragments.mint();
+            let mut writer = self.fragments.create(&path, self.options)?;
             writer.set_warmer(Warmer::new(&self.warmed, &self.heat));
-            self.open = Some(Open { name, path, writer });
+            self.open = Some(OpenFile { name, path, writer });
         }
         Ok(self.open.as_mut().expect("it was just opened"))
     }
 
-    fn finish(mut self, spans: RangeTombstones) -> Result<Option<FileConfig>> {
-        if self.open.is_none() && spans.is_empty() {
+    fn finish(mut self, range_tombstones: RangeTombstones) -> Result<Option<FileConfig>> {
+        if self.open.is_none() && range_tombstones.is_empty() {
             return Ok(None);
         }
-        let hull = spans.hull();
-        if let Err(error) = self.open().map(|open| open.writer.set_range_tombstones(spans)) {
+        let hull = range_tombstones.hull();
+        if let Err(error) =
+            self.open().map(|open| open.writer.set_range_tombstones(range_tombstones))
+        {
             self.abandon();
             return Err(error);
         }
-        let Open { name, path, writer } = self.open.take().expect("it was just opened");
+        let OpenFile { name, path, writer } = self.open.take().expect("it was just opened");
         let meta = match writer.finish() {
             Ok(meta) => meta,
             Err(error) => {
-                remove(self.tables, &path);
+                self.fragments.discard(&path);
                 return Err(error);
             }
         };
@@ -139,7 +140,7 @@ impl Output<'_> {
             name,
             bytes: meta.stored_bytes,
             cells: meta.cells,
-            rows: RowRange::hull(cells, hull).expect("a file holds cells or spans"),
+            rows: RowRange::hull(cells, hull).expect("a file has cells or range tombstones"),
             txn_min: self.txns.0,
             txn_max: self.txns.1,
             joins: false,
@@ -150,15 +151,7 @@ impl Output<'_> {
         if let Some(open) = self.open
             && let Err(error) = open.writer.abandon()
         {
-            tracing::warn!(%error, "an abandoned fragment stays until the next open");
+            tracing::warn!(%error, "an unused fragment remains until the next open");
         }
-    }
-}
-
-/// Removes an unused file.
-pub fn remove(tables: &Tables, path: &std::path::Path) {
-    if let Err(error) = tables.world.files.remove(path) {
-        let path = path.display();
-        tracing::warn!(%path, %error, "an abandoned fragment stays until the next open");
     }
 }

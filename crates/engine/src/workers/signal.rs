@@ -7,12 +7,12 @@ use crate::sync::{Condvar, Mutex};
 /// An auto-reset event.
 #[derive(Default)]
 pub struct Signal {
-    state: Mutex<State>,
+    state: Mutex<Flags>,
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct Flags {
     raised: bool,
     /// Permanently raised: the worker must exit.
     ended: bool,

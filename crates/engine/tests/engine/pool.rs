@@ -108,7 +108,7 @@ fn a_flush_that_keeps_failing_is_told_to_writers_and_ends_with_its_cause() {
     assert!(matches!(&error, Error::Io { .. }), "{error}");
     assert!(error.to_string().contains("open files"), "{error}");
     assert!(begun.elapsed() < HANG_TIMEOUT);
-    assert!(store.failure().is_some() && !store.troubles().is_empty());
+    assert!(store.failure().is_some() && !store.work_failures().is_empty());
     sim.clear_faults();
     until("the next flush", || store.failure().is_none());
     write(&store, table, "after", 100_000).unwrap();

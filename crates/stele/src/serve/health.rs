@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stele_engine::{Store, Trouble, Work};
+use stele_engine::{Store, Work, WorkFailure};
 use stele_metastore::Node;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
@@ -65,7 +65,7 @@ impl Components {
     /// Returns failing flushes and compactions. A single failing compaction, for example
     /// on a damaged file, does not affect the rest of the store.
     pub fn failing_work(&self) -> Vec<FailingWork> {
-        let troubles = self.store.troubles();
+        let troubles = self.store.work_failures();
         if troubles.is_empty() {
             return Vec::new();
         }
@@ -95,8 +95,8 @@ impl Components {
 }
 
 impl FailingWork {
-    fn new(work: &'static str, table: Option<String>, trouble: &Trouble) -> FailingWork {
-        let Trouble { error, age, failures, .. } = trouble;
+    fn new(work: &'static str, table: Option<String>, trouble: &WorkFailure) -> FailingWork {
+        let WorkFailure { error, age, failures, .. } = trouble;
         let of = table.as_ref().map_or("all tables".into(), |table| format!("table {table:?}"));
         let attempts = things(u64::from(*failures), "attempt");
         let reason = format!(
@@ -271,7 +271,7 @@ mod tests {
         let metastore = metastore_reason(&stele_metastore::Error::Stopped);
         assert!(!metastore.contains("etcdserver"), "{metastore}");
         let trouble =
-            Trouble { work: Work::FlushAll, error, age: Duration::from_secs(9), failures: 3 };
+            WorkFailure { work: Work::FlushAll, error, age: Duration::from_secs(9), failures: 3 };
         let compaction = FailingWork::new("compaction", Some("t".into()), &trouble).reason;
         let begins = "the compaction of table \"t\" fails (3 attempts in 9 s): writing fragment";
         assert!(compaction.starts_with(begins), "{compaction}");

@@ -1,0 +1,171 @@
+//! Compactions of a store, on the thread of the caller or of a worker.
+
+use std::sync::atomic::Ordering;
+
+use super::engine::Engine;
+use super::pool::{Compaction, Task};
+use super::waiters::Stage;
+use crate::error::Result;
+use crate::tablet::Table;
+use crate::txn::Txn;
+use crate::workers::choose;
+use crate::workers::claims::{Claim, Work};
+use crate::workers::compact::{CompactionHost, compact};
+
+impl Engine {
+    /// Compacts the longest chain that is due.
+    pub fn compact_due(&self) -> Result<bool> {
+        let Some(job) = self.claim_compaction(|_| true, |_| None) else { return Ok(false) };
+        let Task::Compact(Compaction { table, choice, .. }) = job.task else { return Ok(false) };
+        compact(&self.tables, &table, choice, self)
+    }
+
+    /// Compacts each chain of a table into one run. Waits for running
+    /// compactions.
+    pub fn compact_table(&self, table: &Table) -> Result<()> {
+        // Copy the counts: holding the version during the loop would pin its
+        // memory.
+        let tablets = table.version().tablets.len();
+        let groups = table.version().memory.len();
+        for tablet in 0..tablets {
+            for group in 0..groups {
+                let work = Work::Compact { table: table.id, tablet, group };
+                let _claim = self.claims.take(work);
+                if let Some(choice) = choose::whole_chain(table, tablet, group) {
+                    // The compaction may have found damage, in which case
+                    // nobody has to wait for the chain any longer.
+                    compact(&self.tables, table, choice, self)
+                        .inspect_err(|_| self.waiters.wake_all())?;
+                    self.failures.succeeded(work);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Claims all chains of a table, so that none is compacted meanwhile.
+    pub(super) fn claim_chains(&self, table: &Table) -> Vec<Claim<'_>> {
+        let version = table.version();
+        let groups = version.memory.len();
+        let works = (0..version.tablets.len()).flat_map(|tablet| {
+            (0..groups).map(move |group| Work::Compact { table: table.id, tablet, group })
+        });
+        works.map(|work| self.claims.take(work)).collect()
+    }
+}
+
+impl CompactionHost for Engine {
+    fn durable(&self) -> Txn {
+        Engine::durable(self)
+    }
+
+    fn proceed(&self, table: &Table) -> bool {
+        !self.is_stopping() && !table.is_dropped()
+    }
+
+    fn step_done(&self, last: bool) {
+        self.counters.compaction_parts.fetch_add(1, Ordering::Relaxed);
+        self.counters.compactions.fetch_add(last.into(), Ordering::Relaxed);
+        self.waiters.wake(Stage::Chains);
+    }
+
+    fn runs_joined(&self) {
+        self.counters.joins.fetch_add(1, Ordering::Relaxed);
+        self.waiters.wake(Stage::Chains);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::cell::commit::{CommitBuilder, TableId};
+    use crate::cell::key::{self, Kind};
+    use crate::cell::rows::RowRange;
+    use crate::config::{ConfigEdit, FileConfig, Splice};
+    use crate::error::Error;
+    use crate::fragment::FragmentOptions;
+    use crate::options::Options;
+    use crate::schema::{Family, Schema};
+    use crate::store::{Store, Wait};
+    use crate::tablet::Run;
+    use crate::world::sim::SimFiles;
+    use crate::world::{ManualClock, SeededRandom, World};
+
+    fn open(options: Options) -> Store {
+        let world = World {
+            clock: Arc::new(ManualClock::at(1_000_000)),
+            files: Arc::new(SimFiles::new(1)),
+            random: Arc::new(SeededRandom::new(1)),
+            spawner: None,
+        };
+        Store::open(Path::new("/store"), options, world).unwrap()
+    }
+
+    fn make(store: &Store, name: &str) -> TableId {
+        store.create_table(name, Schema::with_families([Family::new("f")]).unwrap()).unwrap()
+    }
+
+    fn write(store: &Store, table: TableId, row: &[u8], value_bytes: usize) {
+        let mut commit = CommitBuilder::new();
+        commit.table(table).row(row).set(b"f", b"", 0, &vec![7; value_bytes]);
+        store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+    }
+
+    /// Adds a file to the chain whose cells are out of order.
+    fn add_disordered_file(store: &Store, table: TableId) -> FileConfig {
+        let tables = &store.engine.tables;
+        let (name, path) = tables.fragments.mint();
+        let mut writer = tables.fragments.create(&path, FragmentOptions::default()).unwrap();
+        writer.accept_any_order();
+        let txn = Txn::from_raw(1).unwrap();
+        for row in [b"a", b"c", b"b", b"d"] {
+            let mut cell = Vec::new();
+            key::push_column(&mut cell, row, b"f", b"q");
+            key::push_cell_tail(&mut cell, 0, txn, Kind::Put);
+            writer.add(&cell, b"v").unwrap();
+        }
+        let meta = writer.finish().unwrap();
+        let rows = RowRange::new("a", "e");
+        let (bytes, cells) = (meta.stored_bytes, meta.cells);
+        let file =
+            FileConfig { name, bytes, cells, rows, txn_min: txn, txn_max: txn, joins: false };
+        tables.fragments.sync_names().unwrap();
+        let splice = Splice {
+            table,
+            tablet: 0,
+            group: 0,
+            remove: Vec::new(),
+            add: vec![file.clone()],
+            flushed_through: None,
+        };
+        tables.config.edit(&[ConfigEdit::Splice(splice)]).unwrap();
+        let run = Run::new(vec![tables.fragments.open_link(&file).unwrap()]);
+        let table = tables.map.get(table).unwrap();
+        table.change(|version| version.tablets[0].chains[0].runs.extend(run.clone()));
+        file
+    }
+
+    #[test]
+    fn a_file_whose_cells_are_out_of_order_is_set_aside_and_the_others_are_compacted() {
+        let mut options = Options::default();
+        options.compact.chain_min = 2;
+        let store = open(options);
+        let table = make(&store, "t");
+        let bad = add_disordered_file(&store, table);
+        for row in [b"b", b"c"] {
+            write(&store, table, row, 10);
+            store.flush(table).unwrap();
+        }
+        assert_eq!(store.stats().fragments_damaged, 0);
+        let error = store.compact(table).unwrap_err();
+        let path = store.engine.tables.fragments.path_of(bad.name);
+        assert!(matches!(&error, Error::DataLoss { path: of, .. } if *of == path), "{error}");
+        assert_eq!((store.stats().fragments_damaged, store.stats().chain_longest), (1, 3));
+        // The file stays, and newer runs are merged after it.
+        while store.step().unwrap() {}
+        assert_eq!((store.stats().fragments_damaged, store.stats().chain_longest), (1, 2));
+    }
+}

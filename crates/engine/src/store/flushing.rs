@@ -1,0 +1,193 @@
+//! Flushes of a store: choosing what to flush, and the log's part in it.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::engine::Engine;
+use super::log_mode::LogMode;
+use super::recovery::TABLES_STREAM;
+use crate::error::Result;
+use crate::memory::MemoryFragment;
+use crate::tablet::Table;
+use crate::txn::Txn;
+use crate::workers::claims::{Claim, Work};
+use crate::workers::flush::{self, FlushLog, FlushTarget, Readiness};
+
+/// How often memory that is due by age, but claimed by another thread, is
+/// checked again.
+const AGE_POLL: Duration = Duration::from_millis(10);
+
+impl Engine {
+    /// Claims the next flush that is due.
+    pub(super) fn claim_flush(&self, writers_wait: bool) -> Option<(Claim<'_>, FlushTarget)> {
+        let readiness = |target: &FlushTarget| {
+            let work = self.flush_work(target);
+            match (self.claims.is_held(work), self.failures.backs_off(work)) {
+                (true, _) => Readiness::Flushing,
+                (false, true) => Readiness::BackingOff,
+                (false, false) => Readiness::Free,
+            }
+        };
+        let pinned = |txn| self.pinned_bytes(txn);
+        let (target, reason) = flush::due(&self.tables, &pinned, &readiness, writers_wait)?;
+        let table = &target.table.name;
+        tracing::debug!(%table, group = target.group, ?reason, "flushing");
+        let claim = self.claims.try_take(self.flush_work(&target))?;
+        Some((claim, target))
+    }
+
+    /// Returns the claim needed to flush a group. In a store without its own
+    /// log, all groups are flushed together: otherwise one chain would be ahead
+    /// of the others after a crash.
+    pub(super) fn flush_work(&self, target: &FlushTarget) -> Work {
+        match &self.log {
+            LogMode::Own(_) => Work::Flush { table: target.table.id, group: target.group },
+            LogMode::External(_) => Work::FlushAll,
+        }
+    }
+
+    /// Returns the time until memory has to be flushed because of its age.
+    pub(super) fn until_age_flush(&self) -> Option<Duration> {
+        let deadline = flush::next_age_deadline(&self.tables)?;
+        // Memory past its deadline is being flushed, or will be once its claim
+        // is free.
+        let left = deadline.saturating_sub(self.tables.world.clock.elapsed());
+        Some(left.max(AGE_POLL))
+    }
+
+    /// Returns how many bytes of log are pinned by a txn and its successors.
+    fn pinned_bytes(&self, txn: Txn) -> u64 {
+        match &self.log {
+            LogMode::Own(log) => {
+                log.with_writer(|writer| writer.pinned_bytes(TABLES_STREAM, txn.raw()))
+            }
+            LogMode::External(external) => external.unflushed_bytes(),
+        }
+    }
+
+    /// Does a flush if one is due.
+    pub fn flush_due(&self) -> Result<bool> {
+        match self.claim_flush(false) {
+            Some((claim, target)) => self.flush_claimed(&claim, &target),
+            None => Ok(false),
+        }
+    }
+
+    /// Flushes the group that frees the most memory and log. Waits for a
+    /// running flush of it.
+    pub fn flush_best(&self) -> Result<bool> {
+        while let Some(target) = flush::best(&self.tables, &|txn| self.pinned_bytes(txn)) {
+            let claim = self.claims.take(self.flush_work(&target));
+            if self.flush_claimed(&claim, &target)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Flushes a group. Waits for a running flush of it.
+    pub fn flush_group(&self, target: &FlushTarget) -> Result<bool> {
+        let claim = self.claims.take(self.flush_work(target));
+        self.flush_claimed(&claim, target)
+    }
+
+    pub(super) fn flush_claimed(&self, claim: &Claim<'_>, target: &FlushTarget) -> Result<bool> {
+        if self.log.external().is_some() {
+            return self.flush_all(claim);
+        }
+        let done = flush::flush(&self.tables, target, self)?;
+        if done {
+            self.counters.flushes.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(done)
+    }
+}
+
+impl FlushLog for Engine {
+    fn seal(&self, table: &Table, group: usize) {
+        let _no_writers = self.sequencer.lock();
+        table.seal(group, &self.tables.resources.budget);
+    }
+
+    fn wait_durable(&self, txn: Txn) -> Result<()> {
+        self.log.wait_durable_idly(txn.raw())
+    }
+
+    fn durable(&self) -> Txn {
+        Engine::durable(self)
+    }
+
+    /// A commit enters memory before the log, so every entry of a segment is in
+    /// memory, on disk, or newer than `latest` was.
+    fn head_without(&self, flushed: &[Arc<MemoryFragment>]) -> Option<u64> {
+        let latest = self.latest();
+        let floor = self.tables.map.txn_min(flushed).unwrap_or(Txn::MAX).min(latest.next());
+        let floors = [(TABLES_STREAM, floor.raw())];
+        self.log.with_writer(|writer| writer.head_for(&floors))
+    }
+
+    fn release_below(&self, segment: u64) -> Result<()> {
+        self.log.with_writer(|writer| writer.release_below(segment)).unwrap_or(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::cell::commit::{CommitBuilder, TableId};
+    use crate::options::Options;
+    use crate::schema::{Family, Schema};
+    use crate::store::{Store, Wait};
+    use crate::workers::flush::Reason;
+    use crate::world::sim::SimFiles;
+    use crate::world::{ManualClock, SeededRandom, World};
+
+    fn open(options: Options) -> Store {
+        let world = World {
+            clock: Arc::new(ManualClock::at(1_000_000)),
+            files: Arc::new(SimFiles::new(1)),
+            random: Arc::new(SeededRandom::new(1)),
+            spawner: None,
+        };
+        Store::open(Path::new("/store"), options, world).unwrap()
+    }
+
+    fn make(store: &Store, name: &str) -> TableId {
+        store.create_table(name, Schema::with_families([Family::new("f")]).unwrap()).unwrap()
+    }
+
+    fn write(store: &Store, table: TableId, row: &[u8], value_bytes: usize) {
+        let mut commit = CommitBuilder::new();
+        commit.table(table).row(row).set(b"f", b"", 0, &vec![7; value_bytes]);
+        store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+    }
+
+    #[test]
+    fn a_flush_that_backs_off_does_not_delay_flushes_of_other_tables() {
+        let mut options = Options::default();
+        options.memory.budget_bytes = 1 << 20;
+        options.flush.budget_percent = 50;
+        let store = open(options);
+        let [failing, sound] = ["failing", "sound"].map(|name| make(&store, name));
+        write(&store, failing, b"r", 400_000);
+        write(&store, sound, b"r", 100_000);
+        let due = |failing_is: Readiness, writers_wait: bool| {
+            let readiness = |target: &FlushTarget| {
+                if target.table.id == failing { failing_is } else { Readiness::Free }
+            };
+            let due = flush::due(&store.engine.tables, &|_| 0, &readiness, writers_wait);
+            due.map(|(target, reason)| (target.table.id, reason))
+        };
+        assert_eq!(due(Readiness::Free, true), Some((failing, Reason::Memory)));
+        // Its memory will soon be free: no other table has to be flushed.
+        assert_eq!(due(Readiness::Flushing, true), None);
+        // Memory whose flush backs off stays in use.
+        assert_eq!(due(Readiness::BackingOff, true), Some((sound, Reason::Memory)));
+        assert_eq!(due(Readiness::BackingOff, false), None, "half of the rest is free");
+        write(&store, sound, b"s", 250_000);
+        assert_eq!(due(Readiness::BackingOff, false), Some((sound, Reason::Memory)));
+    }
+}

@@ -1,0 +1,26 @@
+//! Tables as they are stored: what exists, in memory and on disk.
+//!
+//! [`Tables`] holds all tables of a store (`table_map`), the directory of their
+//! files ([`FragmentDir`]) and their config. A [`Table`] has a current
+//! [`TableVersion`]: its schema, the memory fragments of each group
+//! ([`GroupMemory`]) and its tablets in row order. A [`Tablet`] is a range of
+//! rows with one chain per group. A chain is a list of [`Run`]s, oldest
+//! first. A run is one or more [`Link`]s without common rows, read as one sorted
+//! file. A link is a fragment file and the rows of it that are live.
+
+mod chain;
+mod fragment_dir;
+mod link;
+mod run;
+mod sizes;
+mod table;
+mod table_map;
+mod tables;
+
+pub use chain::Tablet;
+pub use fragment_dir::{FRAGMENTS_DIR, FragmentDir};
+pub use link::{Link, timestamp_max};
+pub use run::{Run, RunCursor};
+pub use sizes::TableSizes;
+pub use table::{GroupMemory, Table, TableVersion};
+pub use tables::Tables;

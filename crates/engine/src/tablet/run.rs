@@ -1,0 +1,384 @@
+//! A run: links without common rows, in row order, read as one sorted file.
+//! Each row is in at most one of them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::link::Link;
+use crate::cell::range_tombstone::RangeTombstones;
+use crate::cell::rows::RowRange;
+use crate::error::Result;
+use crate::fragment::{CursorOptions, FragmentCursor};
+use crate::merge::{Cursor, EntryPlace};
+use crate::txn::Txn;
+
+/// A run of links; never empty and cheap to clone.
+#[derive(Clone)]
+pub struct Run {
+    links: Arc<[Arc<Link>]>,
+    /// The range tombstones of all links.
+    range_tombstones: Arc<RangeTombstones>,
+}
+
+impl Run {
+    /// Creates a run from links in row order; `None` if there are none.
+    pub fn new(links: Vec<Arc<Link>>) -> Option<Run> {
+        assert!(
+            links.windows(2).all(|pair| {
+                let end = pair[0].file.rows.end.as_ref();
+                end.is_some_and(|end| *end <= pair[1].file.rows.start)
+            }),
+            "the links of a run ascend and have no row in common"
+        );
+        let mut lists: Vec<_> = links.iter().map(|link| link.range_tombstones()).collect();
+        lists.retain(|list| !list.is_empty());
+        let range_tombstones = match lists.len() {
+            0 => Arc::default(),
+            1 => lists.swap_remove(0),
+            _ => Arc::new(RangeTombstones::concat(&lists)),
+        };
+        (!links.is_empty()).then(|| Run { links: links.into(), range_tombstones })
+    }
+
+    pub fn links(&self) -> &[Arc<Link>] {
+        &self.links
+    }
+
+    pub fn range_tombstones(&self) -> &Arc<RangeTombstones> {
+        &self.range_tombstones
+    }
+
+    /// Returns the link that covers `row`, if any.
+    #[inline]
+    pub fn link_of(&self, row: &[u8]) -> Option<&Arc<Link>> {
+        let ends_by =
+            |link: &Arc<Link>| link.file.rows.end.as_ref().is_some_and(|end| end.as_slice() <= row);
+        let at = if self.links.len() == 1 { 0 } else { self.links.partition_point(ends_by) };
+        self.links.get(at).filter(|link| link.file.rows.contains(row))
+    }
+
+    /// Returns the positions of the links that overlap `rows`.
+    pub fn positions_of(&self, rows: &RowRange) -> Range<usize> {
+        let ends_by =
+            |link: &Arc<Link>| link.file.rows.end.as_ref().is_some_and(|end| *end <= rows.start);
+        let start = self.links.partition_point(ends_by);
+        let begins_in =
+            |link: &Arc<Link>| rows.end.as_ref().is_none_or(|end| link.file.rows.start < *end);
+        start..start + self.links[start..].partition_point(begins_in)
+    }
+
+    /// Returns the links that overlap `rows`.
+    pub fn links_of(&self, rows: &RowRange) -> &[Arc<Link>] {
+        &self.links[self.positions_of(rows)]
+    }
+
+    /// Returns the approximate size of the run.
+    pub fn bytes(&self) -> u64 {
+        self.links.iter().map(|link| link.bytes()).sum()
+    }
+
+    /// Returns the oldest and the newest commit in the run.
+    pub fn txns(&self) -> (Txn, Txn) {
+        let min = self.links.iter().map(|link| link.file.txn_min).min();
+        let max = self.links.iter().map(|link| link.file.txn_max).max();
+        min.zip(max).expect("a run is never empty")
+    }
+
+    /// Returns a cursor over the links at `positions`.
+    pub fn cursor(&self, positions: Range<usize>, options: &CursorOptions) -> RunCursor {
+        RunCursor {
+            run: self.clone(),
+            at: positions.start,
+            positions,
+            options: options.clone(),
+            cursor: None,
+        }
+    }
+}
+
+/// A cursor over consecutive links of a run, each clipped to its rows.
+pub struct RunCursor {
+    run: Run,
+    positions: Range<usize>,
+    options: CursorOptions,
+    /// The position of the link that `cursor` is in.
+    at: usize,
+    /// Positioned within the rows of its link; `None` if not positioned.
+    cursor: Option<FragmentCursor>,
+}
+
+impl RunCursor {
+    fn link(&self) -> &Link {
+        &self.run.links[self.at]
+    }
+
+    /// Moves to link `at` and returns it with its cursor.
+    fn enter(&mut self, at: usize) -> Result<(&Link, &mut FragmentCursor)> {
+        if self.at != at {
+            self.cursor = None;
+            self.at = at;
+        }
+        let link = &self.run.links[at];
+        let cursor = match self.cursor.take() {
+            Some(cursor) => cursor,
+            None => link.fragment()?.cursor(&self.options),
+        };
+        Ok((link, self.cursor.insert(cursor)))
+    }
+
+    /// Whether the cursor is on an entry past the link's rows.
+    fn is_past(&self) -> bool {
+        let link = self.link();
+        match (&self.cursor, link.end_key()) {
+            (Some(cursor), Some(end)) => !link.is_whole() && cursor.key() >= end,
+            _ => false,
+        }
+    }
+
+    fn is_before(&self) -> bool {
+        let link = self.link();
+        !link.is_whole() && self.cursor.as_ref().is_some_and(|c| c.key() < link.start_key())
+    }
+
+    fn is_on_entry(&self) -> bool {
+        self.cursor.as_ref().is_some_and(|cursor| cursor.valid())
+    }
+
+    /// Moves to the first entry of link `at` or a later one.
+    fn first_from(&mut self, mut at: usize) -> Result<()> {
+        while at < self.positions.end {
+            let (link, cursor) = self.enter(at)?;
+            cursor.seek(link.start_key())?;
+            if self.is_on_entry() && !self.is_past() {
+                return Ok(());
+            }
+            at += 1;
+        }
+        self.cursor = None;
+        Ok(())
+    }
+
+    /// Moves to the last entry of a link before `at`.
+    fn last_before(&mut self, mut at: usize) -> Result<()> {
+        while at > self.positions.start {
+            at -= 1;
+            let (link, cursor) = self.enter(at)?;
+            match link.end_key() {
+                Some(end) => cursor.seek_before(end)?,
+                None => cursor.seek_last()?,
+            }
+            if self.is_on_entry() && !self.is_before() {
+                return Ok(());
+            }
+        }
+        self.cursor = None;
+        Ok(())
+    }
+
+    /// Invalidates the cursor after a failure.
+    fn checked(&mut self, result: Result<()>) -> Result<()> {
+        if result.is_err() {
+            self.cursor = None;
+        }
+        result
+    }
+
+    fn try_seek(&mut self, key: &[u8]) -> Result<()> {
+        let links = &self.run.links[self.positions.clone()];
+        let ends_by = |link: &Arc<Link>| link.end_key().is_some_and(|end| end <= key);
+        let at = self.positions.start + links.partition_point(ends_by);
+        if at == self.positions.end || self.run.links[at].start_key() >= key {
+            return self.first_from(at);
+        }
+        self.enter(at)?.1.seek(key)?;
+        if self.is_on_entry() && !self.is_past() {
+            return Ok(());
+        }
+        self.first_from(at + 1)
+    }
+
+    fn try_seek_before(&mut self, key: &[u8]) -> Result<()> {
+        let links = &self.run.links[self.positions.clone()];
+        let begun = links.partition_point(|link| link.start_key() < key);
+        let Some(at) = (self.positions.start + begun).checked_sub(1).filter(|_| begun > 0) else {
+            self.cursor = None;
+            return Ok(());
+        };
+        if self.run.links[at].end_key().is_some_and(|end| end <= key) {
+            return self.last_before(at + 1);
+        }
+        self.enter(at)?.1.seek_before(key)?;
+        if self.is_on_entry() && !self.is_before() {
+            return Ok(());
+        }
+        self.last_before(at)
+    }
+
+    fn try_rewind(&mut self) -> Result<()> {
+        let at = self.at;
+        self.enter(at)?.1.rewind()?;
+        if self.is_before() { self.first_from(at) } else { Ok(()) }
+    }
+}
+
+impl Cursor for RunCursor {
+    fn seek(&mut self, key: &[u8]) -> Result<()> {
+        let result = self.try_seek(key);
+        self.checked(result)
+    }
+
+    fn seek_before(&mut self, key: &[u8]) -> Result<()> {
+        let result = self.try_seek_before(key);
+        self.checked(result)
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        let result = self.last_before(self.positions.end);
+        self.checked(result)
+    }
+
+    fn rewind(&mut self) -> Result<()> {
+        let result = self.try_rewind();
+        self.checked(result)
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        let cursor = self.cursor.as_mut().expect("only a valid cursor moves");
+        let result = cursor.next();
+        if result.is_ok() && self.is_on_entry() && !self.is_past() {
+            return Ok(());
+        }
+        let result = result.and_then(|()| self.first_from(self.at + 1));
+        self.checked(result)
+    }
+
+    #[inline]
+    fn valid(&self) -> bool {
+        self.is_on_entry()
+    }
+
+    #[inline]
+    fn key(&self) -> &[u8] {
+        self.cursor.as_ref().expect("the cursor is valid").key()
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        self.cursor.as_ref().expect("the cursor is valid").value()
+    }
+
+    fn txn_max(&self) -> Txn {
+        let links = &self.run.links[self.positions.clone()];
+        links.iter().map(|link| link.file.txn_max).max().unwrap_or(Txn::ZERO)
+    }
+
+    fn place(&self) -> Option<EntryPlace> {
+        self.cursor.as_ref()?.place()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::cell::key;
+    use crate::config::{FileConfig, FileName};
+    use crate::fragment::FragmentOptions;
+    use crate::fragment::testing::{Entries, OneFile, entries, key, options};
+    use crate::tablet::link::LinkedFile;
+
+    /// Writes all `entries` to one file and links only `rows` of it.
+    fn link(number: u64, entries: &Entries, options: FragmentOptions, rows: RowRange) -> Arc<Link> {
+        let file = OneFile::default();
+        let meta = file.write(options, entries).unwrap();
+        let name = FileName { incarnation: 1, number };
+        let (files, pins) = (file.files(), Arc::default());
+        let linked = LinkedFile::new(name, file.open(), OneFile::path(), files, pins);
+        let config = FileConfig {
+            name,
+            bytes: meta.stored_bytes,
+            cells: meta.cells,
+            rows,
+            txn_min: Txn::ZERO,
+            txn_max: Txn::MAX,
+            joins: number > 0,
+        };
+        Arc::new(Link::new(config, Arc::new(linked)))
+    }
+
+    fn here(cursor: &RunCursor) -> Option<(Vec<u8>, Vec<u8>)> {
+        cursor.valid().then(|| (cursor.key().to_vec(), cursor.value().to_vec()))
+    }
+
+    fn owned(entry: Option<(&Vec<u8>, &Vec<u8>)>) -> Option<(Vec<u8>, Vec<u8>)> {
+        entry.map(|(key, value)| (key.clone(), value.clone()))
+    }
+
+    proptest! {
+        #[test]
+        fn a_run_answers_like_one_sorted_map_of_the_rows_that_count(
+            entries in entries(0..80),
+            options in options(),
+            cuts in prop::collection::btree_set(
+                prop::collection::vec(prop::sample::select(vec![0u8, 1, b'a', b'b', 0xFF]), 0..3),
+                1..6,
+            ),
+            open_end in any::<bool>(),
+            targets in prop::collection::vec(key(), 0..20),
+        ) {
+            // Every other range between two cuts is live, each in its own file.
+            let cuts: Vec<Vec<u8>> = cuts.into_iter().collect();
+            let ranges = cuts.chunks(2).filter_map(|cut| match cut {
+                [start, end] => Some(RowRange::new(start.clone(), end.clone())),
+                [start] => open_end.then(|| RowRange::from(start.clone())),
+                _ => None,
+            });
+            let ranges: Vec<RowRange> = ranges.collect();
+            let counting: BTreeMap<_, _> = entries
+                .clone()
+                .into_iter()
+                .filter(|(key, _)| {
+                    let row = key::row_of(key).unwrap();
+                    ranges.iter().any(|range| range.contains(&row))
+                })
+                .collect();
+            let links = ranges.iter().enumerate();
+            let links: Vec<_> =
+                links.map(|(at, rows)| link(at as u64, &entries, options, rows.clone())).collect();
+            let Some(run) = Run::new(links) else { return Ok(()) };
+            let mut cursor = run.cursor(0..ranges.len(), &CursorOptions::default());
+            prop_assert!(!cursor.valid());
+
+            let mut seen = Vec::new();
+            cursor.seek(b"").unwrap();
+            while let Some(entry) = here(&cursor) {
+                seen.push(entry);
+                cursor.next().unwrap();
+            }
+            prop_assert_eq!(&seen, &counting.clone().into_iter().collect::<Vec<_>>());
+            cursor.seek_last().unwrap();
+            prop_assert_eq!(here(&cursor), owned(counting.iter().next_back()));
+            if cursor.valid() {
+                cursor.rewind().unwrap();
+                prop_assert!(counting.contains_key(cursor.key()));
+            }
+            for target in targets.iter().chain(entries.keys()) {
+                cursor.seek(target).unwrap();
+                prop_assert_eq!(here(&cursor), owned(counting.range(target.clone()..).next()));
+                cursor.seek_before(target).unwrap();
+                prop_assert_eq!(here(&cursor), owned(counting.range(..target.clone()).next_back()));
+                let row = key::row_of(target).unwrap();
+                let counts = ranges.iter().position(|range| range.contains(&row));
+                let found = run.link_of(&row).map(|link| link.file.name.number as usize);
+                prop_assert_eq!(found, counts);
+                let positions = run.positions_of(&RowRange::row(&row));
+                prop_assert_eq!(positions.clone().next(), counts);
+                prop_assert!(positions.len() <= 1);
+            }
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! A table: its schema, memory fragments and tablets form an immutable version,
+//! which is replaced as a whole.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use super::chain::{Chain, Tablet};
+use super::link::Link;
+use crate::budget::MemoryBudget;
+use crate::cell::commit::TableId;
+use crate::cell::rows::RowRange;
+use crate::config::FileName;
+use crate::memory::MemoryFragment;
+use crate::schema::Schema;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{ArcSwap, Guard, Mutex};
+use crate::txn::Txn;
+
+pub struct Table {
+    pub id: TableId,
+    pub name: String,
+    version: ArcSwap<TableVersion>,
+    /// Number of runs in the version's longest chain, in the low bits below the
+    /// version number.
+    chain_longest: AtomicU64,
+    /// The last answer of `can_shrink`.
+    shrinkable: Mutex<Option<Shrinkable>>,
+    dropped: AtomicBool,
+    /// The newest commit that touched any row.
+    newest: AtomicU64,
+    /// The newest commit that deleted a range of rows.
+    range_deleted: AtomicU64,
+}
+
+/// Whether compaction can shorten chains, as of a version and an event.
+#[derive(Clone, Copy)]
+struct Shrinkable {
+    version: u64,
+    event: u64,
+    answer: bool,
+}
+
+/// The state of a table at one point in time.
+#[derive(Clone)]
+pub struct TableVersion {
+    /// Increases with each version.
+    pub number: u64,
+    pub schema: Arc<Schema>,
+    /// One per group of the schema.
+    pub memory: Vec<GroupMemory>,
+    /// In row order, without gaps.
+    pub tablets: Vec<Tablet>,
+}
+
+impl TableVersion {
+    /// Returns the index of the tablet that contains a row.
+    pub fn tablet_of(&self, row: &[u8]) -> usize {
+        self.tablets.partition_point(|tablet| tablet.ends_by(row))
+    }
+
+    /// Returns the approximate size on disk of a range of rows.
+    pub fn disk_bytes(&self, range: &RowRange) -> u64 {
+        let chains = self.tablets.iter().flat_map(|tablet| &tablet.chains);
+        let links = chains.flat_map(|chain| &chain.runs).flat_map(|run| run.links_of(range));
+        let of_link = |link: &Arc<Link>| {
+            let part = range.intersection(&link.file.rows);
+            link.fragment().map_or(0, |fragment| fragment.estimate_bytes(&part))
+        };
+        links.map(of_link).sum()
+    }
+
+    /// Returns the number of runs in the longest chain.
+    pub fn chain_longest(&self) -> usize {
+        self.chains().map(|chain| chain.runs.len()).max().unwrap_or(0)
+    }
+
+    fn chains(&self) -> impl Iterator<Item = &Chain> {
+        self.tablets.iter().flat_map(|tablet| &tablet.chains)
+    }
+
+    /// Returns the names of all files in chains.
+    pub fn file_names(&self) -> BTreeSet<FileName> {
+        self.chains().flat_map(Chain::links).map(|link| link.file.name).collect()
+    }
+
+    fn doom_files(&self) {
+        self.chains().flat_map(Chain::links).for_each(|link| link.doom());
+    }
+}
+
+/// Number of low bits of `Table::chain_longest` that count runs.
+const RUNS_BITS: u32 = 24;
+
+/// Returns the length of the longest chain combined with the version number, so
+/// that later versions compare greater.
+fn longest_of(version: &TableVersion) -> u64 {
+    let runs = (version.chain_longest() as u64).min((1 << RUNS_BITS) - 1);
+    version.number << RUNS_BITS | runs
+}
+
+fn load_txn(txn: &AtomicU64) -> Txn {
+    Txn::from_raw(txn.load(Ordering::Acquire)).expect("only txns are stored")
+}
+
+/// The memory fragments of one group.
+#[derive(Clone)]
+pub struct GroupMemory {
+    /// Receives the writes.
+    pub active: Arc<MemoryFragment>,
+    /// When the active fragment received its first write.
+    pub active_since: Arc<OnceLock<Duration>>,
+    /// Waiting to be flushed, oldest first.
+    pub sealed: Vec<Arc<MemoryFragment>>,
+}
+
+impl GroupMemory {
+    pub fn new(budget: &Arc<MemoryBudget>) -> GroupMemory {
+        GroupMemory {
+            active: Arc::new(MemoryFragment::new(budget)),
+            active_since: Arc::default(),
+            sealed: Vec::new(),
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.fragments().map(|fragment| fragment.bytes()).sum()
+    }
+
+    /// Returns the oldest commit that is only in memory.
+    pub fn txn_min(&self) -> Option<Txn> {
+        self.fragments().filter_map(|fragment| fragment.txn_min()).min()
+    }
+
+    pub fn fragments(&self) -> impl Iterator<Item = &Arc<MemoryFragment>> {
+        std::iter::once(&self.active).chain(&self.sealed)
+    }
+}
+
+impl Table {
+    pub fn new(id: TableId, name: String, version: TableVersion) -> Table {
+        Table {
+            id,
+            name,
+            chain_longest: AtomicU64::new(longest_of(&version)),
+            version: ArcSwap::from_pointee(version),
+            shrinkable: Mutex::new(None),
+            dropped: AtomicBool::new(false),
+            newest: AtomicU64::new(0),
+            range_deleted: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the current version, for brief use.
+    pub fn version(&self) -> Guard<Arc<TableVersion>> {
+        self.version.load()
+    }
+
+    /// Returns the current version, to be held for the duration of a batch. If
+    /// a snapshot was taken before, the version contains everything up to it.
+    pub fn pinned_version(&self) -> Arc<TableVersion> {
+        self.version.load_full()
+    }
+
+    /// Returns the current version and a txn at which it is complete: it
+    /// contains everything up to the txn, and no rewrite has dropped what the
+    /// txn sees.
+    pub fn capture(&self, txn: impl Fn() -> Txn) -> (Arc<TableVersion>, Txn) {
+        loop {
+            let version = self.version.load_full();
+            let txn = txn();
+            if Arc::ptr_eq(&version, &self.version.load()) {
+                return (version, txn);
+            }
+        }
+    }
+
+    /// Replaces the current version with a changed copy. `change` is called
+    /// again if another thread replaced the version first, so it always sees
+    /// the version that it replaces. Takes no lock, so that no thread waits for
+    /// one of low priority.
+    pub fn change<T>(&self, change: impl Fn(&mut TableVersion) -> T) -> T {
+        let mut replaced = None;
+        self.version.rcu(|current| {
+            let mut next = TableVersion::clone(current);
+            next.number += 1;
+            let result = change(&mut next);
+            if self.is_dropped() {
+                next.doom_files();
+            }
+            replaced = Some((result, longest_of(&next)));
+            next
+        });
+        let (result, longest) = replaced.expect("rcu calls its closure at least once");
+        // Keeps the value of a newer version, if there is one.
+        self.chain_longest.fetch_max(longest, Ordering::Relaxed);
+        result
+    }
+
+    /// Returns the newest commit that is in files.
+    pub fn flushed_through(&self) -> Txn {
+        self.version().chains().map(|chain| chain.flushed_through).max().unwrap_or(Txn::ZERO)
+    }
+
+    /// Returns the number of runs in the longest chain.
+    pub fn chain_longest(&self) -> usize {
+        (self.chain_longest.load(Ordering::Relaxed) & ((1 << RUNS_BITS) - 1)) as usize
+    }
+
+    /// Whether compaction can shorten the chains that are too long. `find_out`
+    /// is called at most once per version and event, however many callers there
+    /// are.
+    pub fn can_shrink(&self, event: u64, find_out: impl FnOnce() -> bool) -> bool {
+        let mut known = self.shrinkable.lock();
+        let version = self.version().number;
+        match *known {
+            Some(known) if (known.version, known.event) == (version, event) => known.answer,
+            _ => {
+                let answer = find_out();
+                *known = Some(Shrinkable { version, event, answer });
+                answer
+            }
+        }
+    }
+
+    /// Marks the table as dropped: its files are removed after their last
+    /// readers, including those that a worker is about to add.
+    pub fn mark_dropped(&self) {
+        self.dropped.store(true, Ordering::Release);
+        self.change(|_| ());
+    }
+
+    pub fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Acquire)
+    }
+
+    /// Returns the newest commit that touched the table.
+    pub fn newest(&self) -> Txn {
+        load_txn(&self.newest)
+    }
+
+    /// Returns the newest commit that deleted a range, and thus touched rows
+    /// that cannot be listed.
+    pub fn range_deleted(&self) -> Txn {
+        load_txn(&self.range_deleted)
+    }
+
+    /// Records a commit to the table. Called in txn order.
+    pub fn touched(&self, txn: Txn, deleted_range: bool) {
+        self.newest.store(txn.raw(), Ordering::Release);
+        if deleted_range {
+            self.range_deleted.store(txn.raw(), Ordering::Release);
+        }
+    }
+
+    /// Seals the group's active fragment. The caller excludes writers.
+    pub fn seal(&self, group: usize, budget: &Arc<MemoryBudget>) {
+        self.change(|version| {
+            let memory = &mut version.memory[group];
+            if !memory.active.is_empty() {
+                let sealed = std::mem::replace(memory, GroupMemory::new(budget));
+                memory.sealed = sealed.sealed;
+                memory.sealed.push(sealed.active);
+            }
+        });
+    }
+}
