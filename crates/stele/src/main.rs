@@ -11,12 +11,13 @@
 //!
 //! Commands reach servers through `connect`, which has the flags for that, and print
 //! through `output`, `escape` (bytes), `timestamp` and `progress`. `confirm` guards what
-//! cannot be undone, `private` reads files with secrets.
+//! cannot be undone, `private` reads files with secrets, `allocator` sets up memory.
 //!
 //! Exit codes: 0 is success, 1 is damage found in a store or a missing row, 2 is an
 //! invalid command or a failed input, output or call.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+mod allocator;
 mod catalogue;
 mod confirm;
 mod connect;
@@ -39,13 +40,7 @@ use std::io;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use mimalloc::MiMalloc;
 use tracing_subscriber::EnvFilter;
-
-/// Returns freed memory to the system sooner than the system allocator does, and is
-/// faster in a server with many threads.
-#[global_allocator]
-static ALLOCATOR: MiMalloc = MiMalloc;
 
 /// A Bigtable you own.
 #[derive(Parser)]
@@ -109,6 +104,7 @@ pub enum Outcome {
 }
 
 fn main() -> ExitCode {
+    allocator::set_purge_delay();
     let command = Cli::parse().command;
     // Servers set up their own logs.
     if !matches!(command, Command::Serve(_) | Command::Emulator { .. }) {

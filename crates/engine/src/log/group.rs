@@ -70,6 +70,10 @@ struct GroupState {
     /// of the last attempt.
     space_requested: u64,
     space_error: Option<Error>,
+    /// The free space below which the background thread allocates more before
+    /// anybody has to wait for it, and whether it has been asked to.
+    space_low: u64,
+    space_ahead: bool,
     stopping: bool,
     stopped: Option<Arc<Error>>,
 }

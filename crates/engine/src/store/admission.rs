@@ -223,13 +223,19 @@ impl Engine {
     }
 
     /// Whether writers of any of the tables must stop until compaction catches
-    /// up. A chain that cannot be compacted because of damage stops no writer.
+    /// up.
     pub(super) fn is_stopped(&self, need: &Need) -> bool {
+        need.tables.iter().any(|table| self.is_table_stopped(table))
+    }
+
+    /// Whether writers of the table must stop until compaction catches up. A chain
+    /// that cannot be compacted because of damage stops no writer.
+    pub(super) fn is_table_stopped(&self, table: &Arc<Table>) -> bool {
         let options = &self.tables.options.compact;
-        let too_long = |table: &&Arc<Table>| {
-            table.chain_longest() >= options.chain_stop && !table.is_dropped()
-        };
-        let is_shrinkable = |table: &Arc<Table>| {
+        if table.chain_longest() < options.chain_stop || table.is_dropped() {
+            return false;
+        }
+        let is_shrinkable = || {
             choose::all_due(table, options).into_iter().any(|due| {
                 let Choice { tablet, group, .. } = due.choice;
                 let work = Work::Compact { table: table.id, tablet, group };
@@ -237,8 +243,6 @@ impl Engine {
             })
         };
         // One event may wake thousands of waiters, so they share the answer.
-        let event = self.waiters.event();
-        let can_shrink = |table: &Arc<Table>| table.can_shrink(event, || is_shrinkable(table));
-        need.tables.iter().filter(too_long).any(can_shrink)
+        table.can_shrink(self.waiters.event(), is_shrinkable)
     }
 }

@@ -110,6 +110,24 @@ impl Store {
         self.engine.failure().or_else(flush)
     }
 
+    /// Returns the tables whose commits are rejected because a chain has reached
+    /// its limit and compacting it has failed for some seconds, with the reason;
+    /// for health checks. Compaction is retried. A full disk is not reported.
+    pub fn stalled_tables(&self) -> Vec<(String, Error)> {
+        let engine = &self.engine;
+        if !engine.failures.any() {
+            return Vec::new();
+        }
+        let tables = engine.tables.map.all();
+        let stopped = tables.values().filter(|table| engine.is_table_stopped(table));
+        let failing =
+            stopped.filter_map(|table| Some((table, engine.failures.of_chains(table.id)?)));
+        failing
+            .filter(|(_, error)| !matches!(error, Error::DiskFull { .. }))
+            .map(|(table, error)| (table.name.clone(), error))
+            .collect()
+    }
+
     /// Returns the background work that failed and has not succeeded since: a
     /// flush, or the compaction of a chain, possibly because of one damaged
     /// file. For metrics and the status page.

@@ -115,6 +115,36 @@ fn a_flush_that_keeps_failing_is_told_to_writers_and_ends_with_its_cause() {
 }
 
 #[test]
+fn a_compaction_that_keeps_failing_ends_the_wait_of_its_writers_and_is_reported() {
+    let sim = SimFiles::new(1);
+    let mut options = options();
+    options.compact.chain_slow = 6;
+    options.compact.chain_stop = 6;
+    let store = open(&sim, options);
+    let (table, other) = (create_table(&store, "t"), create_table(&store, "other"));
+    let held = sim.hold_first(Operation::Create, "", "stele-merge");
+    for number in 0..6 {
+        write(&store, table, &format!("r{}", number % 2), 1000).unwrap();
+        store.flush(table).unwrap();
+    }
+    until("the compaction", || held.waiting() > 0);
+    assert!(store.stalled_tables().is_empty(), "it has not failed yet");
+    sim.fail_always(Operation::Create, "frag", Fault::OpenFiles);
+    drop(held);
+    let begun = Instant::now();
+    let error = write(&store, table, "r", 10).unwrap_err();
+    assert!(error.to_string().contains("open files"), "{error}");
+    assert!(begun.elapsed() < HANG_TIMEOUT);
+    let stalled = store.stalled_tables();
+    assert_eq!(stalled.len(), 1, "{stalled:?}");
+    assert_eq!(stalled[0].0, "t");
+    write(&store, other, "r", 10).unwrap();
+    sim.clear_faults();
+    until("the next compaction", || store.stalled_tables().is_empty());
+    write(&store, table, "after", 10).unwrap();
+}
+
+#[test]
 fn a_file_that_cannot_be_read_stops_no_writer_and_no_other_chain() {
     let sim = SimFiles::new(1);
     let mut options = options();

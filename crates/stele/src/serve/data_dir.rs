@@ -14,10 +14,10 @@ use super::shares::Shares;
 use super::timeouts::timeouts;
 use crate::private;
 
-/// A group of a table is flushed when it reaches one part in this many of the memory for
-/// cells, so that the next fragment can fill while one is written, without stalling
-/// writers.
-const FRAGMENT_SHARE: u64 = 4;
+/// A group of a table is flushed when it reaches this many eighths of the memory for
+/// cells: the next fragment can fill while one is written, without stalling writers, and
+/// fragments are large enough that chains stay short.
+const FRAGMENT_EIGHTHS: u64 = 3;
 const FRAGMENT_BYTES_MAX: u64 = 64 << 20;
 const LOG_QUEUE_BYTES_MAX: u64 = 16 << 20;
 
@@ -76,7 +76,7 @@ fn engine_options(settings: &Settings) -> Options {
     options.memory.budget_bytes = usize::try_from(cells).unwrap_or(usize::MAX);
     options.memory.cache_bytes = cache;
     options.memory.log_queue_bytes_max = LOG_QUEUE_BYTES_MAX.min(cells);
-    let fragment = (cells / FRAGMENT_SHARE).min(FRAGMENT_BYTES_MAX);
+    let fragment = (cells / 8 * FRAGMENT_EIGHTHS).min(FRAGMENT_BYTES_MAX);
     options.flush.fragment_bytes = usize::try_from(fragment).unwrap_or(usize::MAX);
     options.admission.wait_max = timeouts().admission;
     options

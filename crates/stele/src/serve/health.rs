@@ -47,7 +47,9 @@ pub struct FailingWork {
 impl Components {
     /// Returns every component, with the reason if it does not serve.
     pub fn all(&self) -> Vec<(&'static str, Option<String>)> {
-        let tables = self.store.failure().map(|failure| store_reason(&failure));
+        let failed = self.store.failure().map(|failure| store_reason(&failure));
+        let stalled = || stalled_reason(&self.store.stalled_tables());
+        let tables = failed.or_else(stalled);
         let mut all = vec![("tables", tables)];
         if let Some(node) = &self.metastore {
             let failure = node.group().failure();
@@ -118,6 +120,19 @@ fn store_reason(failure: &stele_engine::Error) -> String {
              server retries every second"
         ),
     }
+}
+
+/// Explains why the writes of some tables are rejected; `None` if there are none.
+fn stalled_reason(tables: &[(String, stele_engine::Error)]) -> Option<String> {
+    let (table, error) = tables.first()?;
+    let others = match tables.len() - 1 {
+        0 => String::new(),
+        others => format!(" and {}", things(others as u64, "other table")),
+    };
+    Some(format!(
+        "writes to table {table:?}{others} are rejected until its files are compacted, which fails: \
+         {error}; reads continue, and the server retries"
+    ))
 }
 
 /// Explains why the metastore does not serve and what to do.
@@ -268,6 +283,11 @@ mod tests {
         assert!(flush.contains("/d/1.frag") && flush.contains("retries"), "{flush}");
         let stopped = store_reason(&Error::Stopped(Arc::new(error.clone())));
         assert!(stopped.contains("/d/1.frag") && stopped.contains("restart"), "{stopped}");
+        assert_eq!(stalled_reason(&[]), None);
+        let tables = ["t", "u"].map(|table| (table.to_string(), error.clone()));
+        let stalled = stalled_reason(&tables).unwrap();
+        let starts = "writes to table \"t\" and 1 other table are rejected";
+        assert!(stalled.starts_with(starts) && stalled.contains("/d/1.frag"), "{stalled}");
         let metastore = metastore_reason(&stele_metastore::Error::Stopped);
         assert!(!metastore.contains("etcdserver"), "{metastore}");
         let trouble =

@@ -45,7 +45,7 @@ impl GroupLog {
                 self.drive_unlocked(&mut state, Level::Written);
                 continue;
             }
-            if state.space_requested > 0 {
+            if state.space_requested > 0 || state.space_ahead {
                 self.allocate_requested_space(&mut state);
                 continue;
             }

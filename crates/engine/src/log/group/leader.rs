@@ -100,12 +100,13 @@ impl GroupLog {
         step: impl FnOnce(&mut LogWriter) -> Result<()>,
     ) -> Result<()> {
         state.writing = true;
-        let (outcome, space) = MutexGuard::unlocked(state, || {
+        let (outcome, space, low) = MutexGuard::unlocked(state, || {
             let mut writer = self.writer.lock();
-            (step(&mut writer), writer.capacity())
+            (step(&mut writer), writer.capacity(), writer.low_space())
         });
         state.writing = false;
         state.space = space;
+        state.space_low = low;
         self.written_moved.notify_all();
         self.notify_listener(LogEvent::Progress);
         outcome

@@ -52,6 +52,12 @@ impl GroupLog {
             return Ok(None);
         }
         state.reserved += bytes;
+        if state.space - state.reserved < state.space_low
+            && state.has_background_thread
+            && !mem::replace(&mut state.space_ahead, true)
+        {
+            self.work.notify_one();
+        }
         Ok(Some(LogReservation { log: self, bytes }))
     }
 
@@ -69,14 +75,20 @@ impl GroupLog {
         self.state.lock().space_error.take()
     }
 
-    /// Allocates the requested space, and records the error if that fails.
+    /// Allocates the requested space, and records the error if that fails. Space
+    /// that nobody waits for yet may fail to be allocated: it is tried again.
     pub(super) fn allocate_requested_space(&self, state: &mut MutexGuard<'_, GroupState>) {
         while state.writing {
             self.written_moved.wait(state);
         }
-        let wanted = state.reserved + mem::take(&mut state.space_requested);
+        let requested = mem::take(&mut state.space_requested);
+        let ahead = if mem::take(&mut state.space_ahead) { 2 * state.space_low } else { 0 };
+        let wanted = state.reserved + requested.max(ahead);
         if state.space < wanted {
-            state.space_error = self.lead(state, |writer| writer.reserve(wanted)).err();
+            let failed = self.lead(state, |writer| writer.reserve(wanted)).err();
+            if state.space < state.reserved + requested {
+                state.space_error = failed;
+            }
         }
         self.notify_listener(LogEvent::Progress);
     }

@@ -200,6 +200,28 @@ fn the_background_thread_syncs_what_nobody_waits_for() {
 }
 
 #[test]
+fn a_busy_log_is_extended_before_a_caller_has_to_ask_for_space() {
+    const PIECE: usize = 64 << 10;
+    let mut test_log = TestLog::new(64 << 20);
+    let log = group(&mut test_log, NEVER);
+    log.enqueue(entry(1, "x")).unwrap();
+    log.wait_durable(1).unwrap();
+    assert!(log.try_reserve(1 << 20).unwrap().is_none(), "the first extension is small");
+    thread::scope(|scope| {
+        scope.spawn(|| log.run());
+        let mut reserved = Vec::new();
+        while log.try_reserve(1 << 20).unwrap().is_none() {
+            // More than half of the first extension, and not all of it.
+            if reserved.len() < 12 {
+                reserved.push(log.try_reserve(PIECE).unwrap().expect("there is space"));
+            }
+            thread::yield_now();
+        }
+        log.stop();
+    });
+}
+
+#[test]
 fn the_background_thread_does_not_linger_when_a_callback_waits() {
     let mut test_log = TestLog::new(1 << 16);
     let log = group(&mut test_log, NEVER);

@@ -4,10 +4,12 @@ use super::super::space::SpaceEstimate;
 use super::LogWriter;
 use crate::error::Result;
 
-/// How far a segment's file is extended with zeros ahead of its records. Only
-/// the sync after an extension has to record a new file length; all others sync
-/// data alone.
-const GROW_BYTES: u64 = 1 << 20;
+/// How far a segment's file is extended with zeros ahead of its records: as much
+/// as it has, within these limits, so that the log of a small store stays small
+/// and that of a busy one is rarely extended. Only the sync after an extension
+/// has to record a new file length; all others sync data alone.
+const GROW_BYTES_MIN: u64 = 1 << 20;
+const GROW_BYTES_MAX: u64 = 4 << 20;
 
 impl LogWriter {
     /// Reserves space for one entry with a payload of the given size, so that
@@ -41,6 +43,14 @@ impl LogWriter {
         self.estimate.capacity(std::iter::once(self.free_bytes()).chain(ready))
     }
 
+    /// Returns the free space below which a busy log should be extended, so that
+    /// its callers need not wait: half of the next extension.
+    pub(in crate::log) fn low_space(&self) -> u64 {
+        let active = self.active.as_ref().map_or(0, |active| active.space.file_bytes);
+        let last = self.pool.ready_bytes().last().unwrap_or(active);
+        last.min(GROW_BYTES_MAX) / 2
+    }
+
     /// Extends the last segment, or adds one.
     fn grow(&mut self, missing: u64) -> Result<()> {
         let segment_bytes = self.estimate.segment_bytes;
@@ -49,7 +59,8 @@ impl LogWriter {
         let Some(space) = last.filter(|space| space.file_bytes < segment_bytes) else {
             return self.pool.prepare(self.next_segment, self.incarnation);
         };
-        let wanted = space.file_bytes + missing.max(GROW_BYTES);
+        let step = space.file_bytes.clamp(GROW_BYTES_MIN, GROW_BYTES_MAX);
+        let wanted = space.file_bytes + missing.max(step);
         match space.grow(wanted.min(segment_bytes)) {
             Err(_) if self.pool.prepare_released(segment_bytes)? => Ok(()),
             grown => grown,
