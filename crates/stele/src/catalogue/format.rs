@@ -7,7 +7,7 @@ use stele_catalogue::fid::{DEATHROW, META, RETIRED};
 use stele_catalogue::proto::{CatalogueStat, CataloguesReply, Code, ListReply};
 use stele_catalogue::{Condemned, Fid};
 
-use super::Form;
+use super::command::Form;
 use crate::output::{bytes, count, json_line, table, text};
 use crate::rows::put_bytes;
 use crate::timestamp;

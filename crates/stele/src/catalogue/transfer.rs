@@ -15,7 +15,8 @@ use stele_catalogue::Fid;
 use stele_catalogue::client::{Handle, NewRecord, Step, Walk, WalkStart};
 use stele_catalogue::proto::{Code, Flag};
 
-use super::{Form, format, report};
+use super::command::{Form, report};
+use super::format;
 use crate::Outcome;
 use crate::connect::{CatalogueServer, with_hint};
 use crate::output::things;
