@@ -231,8 +231,11 @@ async fn a_subject_token_may_come_from_a_server_and_in_json() {
         "format": {"type": "json", "subject_token_field_name": "value"},
     });
     assert_eq!(header(&Tokens::of(parsed(&file))).await, "Bearer tok");
-    let asked = provider.requests.lock()[0].to_lowercase();
-    assert!(asked.starts_with("get /identity") && asked.contains("metadata: true"), "{asked}");
+    let request = provider.requests.lock()[0].to_lowercase();
+    assert!(
+        request.starts_with("get /identity") && request.contains("metadata: true"),
+        "{request}"
+    );
     let request = server.requests.lock()[0].clone();
     assert!(request.ends_with("&subject_token=theirs"), "{request}");
     assert!(request.contains("authorization: Basic aWQ6c2VjcmV0\r\n"), "{request}");
@@ -307,14 +310,14 @@ async fn the_token_goes_with_every_call() {
 async fn a_token_is_fetched_once_for_all_and_kept() {
     let server = TokenServer::granting(3600).await;
     let tokens = Arc::new(Tokens::of(server.user()));
-    let asking: Vec<_> = (0..8)
+    let calls: Vec<_> = (0..8)
         .map(|_| {
             let tokens = tokens.clone();
             tokio::spawn(async move { header(&tokens).await })
         })
         .collect();
-    for asked in asking {
-        assert_eq!(asked.await.unwrap(), "Bearer tok");
+    for call in calls {
+        assert_eq!(call.await.unwrap(), "Bearer tok");
     }
     assert_eq!(server.requested(), 1);
 }

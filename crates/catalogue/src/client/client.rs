@@ -1,6 +1,6 @@
 //! The calls on catalogues.
 
-use stele_grpc::{Services, Tls, Transport};
+use stele_grpc::{Pending, Services, Tls, Transport};
 use tonic::Status;
 use tonic::client::Grpc;
 
@@ -21,8 +21,8 @@ pub struct Client {
 
 impl Client {
     /// Connects to `host:port` in plain text, or `https://host` with TLS.
-    pub async fn connect(endpoint: &str, tls: &Tls) -> Result<Client> {
-        Ok(Client { transport: transport::connect(endpoint, tls).await? })
+    pub fn connect<'a>(endpoint: &'a str, tls: &'a Tls) -> Pending<'a, Result<Client>> {
+        Box::pin(async move { Ok(Client { transport: transport::connect(endpoint, tls).await? }) })
     }
 
     /// Calls services of this process.
@@ -50,14 +50,26 @@ impl Client {
         Handle::new(self.clone(), fid)
     }
 
-    pub async fn create(&self, fids: &[Fid], flags: u32) -> Result<CataloguesReply> {
-        let request = CreateRequest { fids: wire(fids), flags };
-        Ok(self.calls().create(request).await?.into_inner())
+    pub fn create<'a>(
+        &'a self,
+        fids: &'a [Fid],
+        flags: u32,
+    ) -> Pending<'a, Result<CataloguesReply>> {
+        Box::pin(async move {
+            let request = CreateRequest { fids: wire(fids), flags };
+            Ok(self.calls().create(request).await?.into_inner())
+        })
     }
 
-    pub async fn delete(&self, fids: &[Fid], flags: u32) -> Result<CataloguesReply> {
-        let request = DeleteRequest { fids: wire(fids), flags };
-        Ok(self.calls().delete(request).await?.into_inner())
+    pub fn delete<'a>(
+        &'a self,
+        fids: &'a [Fid],
+        flags: u32,
+    ) -> Pending<'a, Result<CataloguesReply>> {
+        Box::pin(async move {
+            let request = DeleteRequest { fids: wire(fids), flags };
+            Ok(self.calls().delete(request).await?.into_inner())
+        })
     }
 
     pub async fn lookup(&self, fids: &[Fid]) -> Result<CataloguesReply> {
@@ -65,18 +77,27 @@ impl Client {
     }
 
     /// Lists catalogues in the order of their ids, from `start` or the first on.
-    pub async fn list(&self, start: Option<Fid>, count: u32, flags: u32) -> Result<ListReply> {
-        let start = start.map(|fid| fid.bytes().to_vec().into()).unwrap_or_default();
-        Ok(self.calls().list(ListRequest { start, count, flags }).await?.into_inner())
+    pub fn list(
+        &self,
+        start: Option<Fid>,
+        count: u32,
+        flags: u32,
+    ) -> Pending<'_, Result<ListReply>> {
+        Box::pin(async move {
+            let start = start.map(|fid| fid.bytes().to_vec().into()).unwrap_or_default();
+            Ok(self.calls().list(ListRequest { start, count, flags }).await?.into_inner())
+        })
     }
 
-    pub async fn stat(&self, fids: &[Fid]) -> Result<Vec<CatalogueStat>> {
-        Ok(self.calls().stat(StatRequest { fids: wire(fids) }).await?.into_inner().stats)
+    pub fn stat<'a>(&'a self, fids: &'a [Fid]) -> Pending<'a, Result<Vec<CatalogueStat>>> {
+        Box::pin(async move {
+            Ok(self.calls().stat(StatRequest { fids: wire(fids) }).await?.into_inner().stats)
+        })
     }
 
     /// Pins the current snapshot for a while and returns its txn.
-    pub async fn pin(&self) -> Result<u64> {
-        Ok(self.calls().pin(PinRequest {}).await?.into_inner().txn)
+    pub fn pin(&self) -> Pending<'_, Result<u64>> {
+        Box::pin(async move { Ok(self.calls().pin(PinRequest {}).await?.into_inner().txn) })
     }
 
     pub async fn unpin(&self, txn: u64) -> Result<bool> {
@@ -89,9 +110,11 @@ impl Client {
     }
 
     /// Waits until the records of all deleted catalogues have been removed.
-    pub async fn await_deathrow(&self) -> Result<()> {
-        self.calls().await_deathrow(AwaitDeathrowRequest {}).await?;
-        Ok(())
+    pub fn await_deathrow(&self) -> Pending<'_, Result<()>> {
+        Box::pin(async move {
+            self.calls().await_deathrow(AwaitDeathrowRequest {}).await?;
+            Ok(())
+        })
     }
 }
 

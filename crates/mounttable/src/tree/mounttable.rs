@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use stele_bigtable_client::Client;
+use stele_grpc::Pending;
 use tokio::sync::OnceCell;
 
 use super::Options;
@@ -39,17 +40,19 @@ impl Mounttable {
 
     /// Creates missing tables and first nodes, once. A server that is never used does
     /// not create them.
-    pub async fn ready(&self) -> Result<()> {
-        let set_up = || async {
-            create_tables(&self.client, &self.options.table).await?;
-            self.set_up(&self.options.first_nodes).await
-        };
-        self.ready.get_or_try_init(set_up).await.copied()
+    pub fn ready(&self) -> Pending<'_, Result<()>> {
+        Box::pin(async move {
+            let set_up = || async {
+                create_tables(&self.client, &self.options.table).await?;
+                self.set_up(&self.options.first_nodes).await
+            };
+            self.ready.get_or_try_init(set_up).await.copied()
+        })
     }
 
     /// Returns true if the tables exist.
-    pub async fn has_tables(&self) -> Result<bool> {
-        Ok(self.client.list_tables().await?.contains(&self.options.table))
+    pub fn has_tables(&self) -> Pending<'_, Result<bool>> {
+        Box::pin(async move { Ok(self.client.list_tables().await?.contains(&self.options.table)) })
     }
 
     /// Returns whether there are names to resolve. Creates no tables, so that a query

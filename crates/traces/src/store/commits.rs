@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use stele_bigtable_client::{Filter, Query, Row, RowRange};
+use stele_grpc::Pending;
 
 use super::Store;
 use crate::error::{Error, Result};
@@ -57,49 +58,58 @@ fn check_hash(hash: &str) -> Result<()> {
     if (7..=64).contains(&hash.len()) && hash.bytes().all(hex) {
         return Ok(());
     }
-    let shown: String = hash.chars().take(70).collect();
+    let start: String = hash.chars().take(70).collect();
     Err(Error::invalid(format!(
-        "invalid commit {shown:?}: use 7 to 64 lowercase hex digits, or @ and an index"
+        "invalid commit {start:?}: use 7 to 64 lowercase hex digits, or @ and an index"
     )))
 }
 
 impl Store {
     /// Returns the newest registered commit.
-    pub async fn head(&self) -> Result<Option<(CommitIndex, Arc<Commit>)>> {
-        let query = Query::prefix(row_name::COMMITS).filter(latest_of(FAMILY)).limit(1);
-        let Some(row) = self.table().read_rows(query).next().await? else { return Ok(None) };
-        let (tile, commits) = self.commits_of(&row)?;
-        let last = commits.into_iter().next_back();
-        Ok(last.map(|(offset, commit)| (self.index(tile, offset), commit)))
+    pub fn head(&self) -> Pending<'_, Result<Option<(CommitIndex, Arc<Commit>)>>> {
+        Box::pin(async move {
+            let query = Query::prefix(row_name::COMMITS).filter(latest_of(FAMILY)).limit(1);
+            let Some(row) = self.table().read_rows(query).next().await? else { return Ok(None) };
+            let (tile, commits) = self.commits_of(&row)?;
+            let last = commits.into_iter().next_back();
+            Ok(last.map(|(offset, commit)| (self.index(tile, offset), commit)))
+        })
     }
 
     /// Returns the registered commits of a range of indexes, in order.
-    pub async fn commits(
+    pub fn commits(
         &self,
         first: CommitIndex,
         last: CommitIndex,
-    ) -> Result<BTreeMap<CommitIndex, Arc<Commit>>> {
-        let ((oldest, _), (newest, _)) = (self.tile_of(first), self.tile_of(last));
-        // The names of tiles count down, so the newest comes first.
-        let range = RowRange {
-            start: row_name::commits(newest).into(),
-            end: RowRange::prefix(row_name::commits(oldest)).end,
-        };
-        let mut rows = self.table().read_rows(Query::range(range).filter(latest_of(FAMILY)));
-        let mut found = BTreeMap::new();
-        while let Some(row) = rows.next().await? {
-            let (tile, commits) = self.commits_of(&row)?;
-            let commits =
-                commits.into_iter().map(|(offset, commit)| (self.index(tile, offset), commit));
-            found.extend(commits.filter(|(index, _)| (first..=last).contains(index)));
-        }
-        Ok(found)
+    ) -> Pending<'_, Result<BTreeMap<CommitIndex, Arc<Commit>>>> {
+        Box::pin(async move {
+            let ((oldest, _), (newest, _)) = (self.tile_of(first), self.tile_of(last));
+            // The names of tiles count down, so the newest comes first.
+            let range = RowRange {
+                start: row_name::commits(newest).into(),
+                end: RowRange::prefix(row_name::commits(oldest)).end,
+            };
+            let mut rows = self.table().read_rows(Query::range(range).filter(latest_of(FAMILY)));
+            let mut found = BTreeMap::new();
+            while let Some(row) = rows.next().await? {
+                let (tile, commits) = self.commits_of(&row)?;
+                let commits =
+                    commits.into_iter().map(|(offset, commit)| (self.index(tile, offset), commit));
+                found.extend(commits.filter(|(index, _)| (first..=last).contains(index)));
+            }
+            Ok(found)
+        })
     }
 
     /// Returns the commit with a hash, or at `@index`.
-    pub async fn find_commit(&self, name: &str) -> Result<(CommitIndex, Arc<Commit>)> {
-        let found = self.find_commits(&[name]).await?;
-        Ok(found.into_iter().next().expect("one commit is returned for each name"))
+    pub fn find_commit<'a>(
+        &'a self,
+        name: &'a str,
+    ) -> Pending<'a, Result<(CommitIndex, Arc<Commit>)>> {
+        Box::pin(async move {
+            let found = self.find_commits(&[name]).await?;
+            Ok(found.into_iter().next().expect("one commit is returned for each name"))
+        })
     }
 
     /// Returns the commits with these names, in the same order.
