@@ -179,12 +179,12 @@ async fn a_watch_tells_every_change_in_order_from_the_revision_on() {
     let mut received = Vec::new();
     for _ in 0..3 {
         let event = soon(watch.next()).await.unwrap();
-        let shown = match event.change.unwrap() {
+        let change = match event.change.unwrap() {
             Change::Put(kv) => String::from_utf8(kv.value.to_vec()).unwrap(),
             Change::Deleted(_) => "deleted".to_string(),
             Change::Lock(_) => "lock".to_string(),
         };
-        received.push((event.revision - first, shown, event.previous_value));
+        received.push((event.revision - first, change, event.previous_value));
     }
     let before = |value: &'static str| Some(Bytes::from(value));
     let expected = [

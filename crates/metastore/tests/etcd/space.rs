@@ -36,8 +36,10 @@ async fn disarm(peer: &Peer) -> Vec<AlarmMember> {
 }
 
 async fn delete(peer: &Peer, key: &'static str, range_end: &'static str) -> i64 {
-    let asked = DeleteRangeRequest { key: key.into(), range_end: range_end.into(), prev_kv: false };
-    let done: DeleteRangeResponse = peer.call("/etcdserverpb.KV/DeleteRange", asked).await.unwrap();
+    let request =
+        DeleteRangeRequest { key: key.into(), range_end: range_end.into(), prev_kv: false };
+    let done: DeleteRangeResponse =
+        peer.call("/etcdserverpb.KV/DeleteRange", request).await.unwrap();
     done.deleted
 }
 

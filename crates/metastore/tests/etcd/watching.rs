@@ -152,7 +152,7 @@ async fn progress_is_told_when_all_watchers_are_up_to_date() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn idle_watchers_are_told_how_far_they_are_if_they_asked() {
+async fn idle_watchers_receive_their_progress_if_they_requested_it() {
     let progress_interval = Duration::from_millis(50);
     let peer = Peer::with(Options { progress_interval, ..Options::default() }).await;
     let mut watch = Watch::open(&peer).await;

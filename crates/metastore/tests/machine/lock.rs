@@ -128,7 +128,7 @@ fn grant_release_and_expiry_are_seen_by_watchers() {
     // From the ring, and from history after a restart.
     for _ in 0..2 {
         let events = member.events_from(2).unwrap();
-        let shown: Vec<_> = events
+        let found: Vec<_> = events
             .iter()
             .map(|event| {
                 assert_eq!((event.kind, text(event.key())), (EventKind::Lock, "door".to_string()));
@@ -138,7 +138,7 @@ fn grant_release_and_expiry_are_seen_by_watchers() {
             })
             .collect();
         let expected = [(2, vec![1], 0), (3, vec![1], 1), (4, vec![2], 0), (5, vec![], 0)];
-        assert_eq!(shown, expected);
+        assert_eq!(found, expected);
         member.restart();
     }
 }

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_a_record_and_anything_else_is_told() {
+    fn a_line_is_a_record_and_anything_else_is_rejected() {
         let record = parse(r#"{"key": "a", "value_base64": "/w=="}"#).unwrap();
         assert_eq!((record.key.joined(), record.value.joined()), ("a".into(), vec![0xFF].into()));
         for wrong in [

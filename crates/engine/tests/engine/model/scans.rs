@@ -173,7 +173,7 @@ impl ScanCheck {
     fn finish_row(&mut self, table: &TableHistory, cut: bool) -> Result<Option<Vec<u8>>, String> {
         let Some(RowInProgress { row, contexts, cells }) = self.row.take() else { return Ok(None) };
         if !self.spec.rows.is_empty() && !self.spec.rows.iter().any(|range| range.contains(&row)) {
-            return Err(format!("row {} was not asked for", Printable(row)));
+            return Err(format!("row {} was not requested", Printable(row)));
         }
         self.check_row(table, &row, &contexts, &cells, cut)?;
         Ok(Some(row))
@@ -192,13 +192,13 @@ impl ScanCheck {
         {
             return Err(format!("rows out of order: {last:?}, then {next:?}"));
         }
-        let asked = |row: &[u8]| {
+        let is_requested = |row: &[u8]| {
             self.spec.rows.is_empty() || self.spec.rows.iter().any(|range| range.contains(row))
         };
         for row in table.rows.keys() {
             let between = low.is_none_or(|low| row.as_slice() > low)
                 && high.is_none_or(|high| row.as_slice() < high);
-            if between && asked(row) {
+            if between && is_requested(row) {
                 self.check_row(table, row, &self.passing, &[], false)?;
             }
         }

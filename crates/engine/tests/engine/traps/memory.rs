@@ -1,5 +1,5 @@
-//! T6, D6 and the rules of throttling and flushing: who holds memory and log, for how
-//! long, and who waits for it.
+//! T6, D6 and the rules of throttling and flushing: which requests hold memory and log, for
+//! how long, and which wait for them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
