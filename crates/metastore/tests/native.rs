@@ -349,7 +349,7 @@ async fn a_transaction_that_requires_a_lock_is_refused_when_it_is_not_held_any_m
 }
 
 #[tokio::test]
-async fn a_lost_session_is_told_to_its_owner() {
+async fn a_lost_session_is_reported_to_its_owner() {
     let member = Member::start().await;
     let client = member.client().await;
     let session = client.session(2).await.unwrap();

@@ -165,7 +165,7 @@ fn closing_keeps_what_was_flushed_and_leaves_the_rest_to_the_callers_log() {
 }
 
 #[test]
-fn commits_to_a_table_dropped_since_are_passed_over_when_they_come_again() {
+fn commits_to_a_table_dropped_since_are_skipped_when_they_are_replayed() {
     let sim = SimFiles::new(3);
     let (store, table) = sim_store(&sim);
     let schema = Schema::with_families([Family::new("f")]).unwrap();

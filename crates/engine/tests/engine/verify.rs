@@ -283,7 +283,7 @@ fn every_damaged_log_record_is_found_with_its_place() {
 }
 
 #[test]
-fn a_torn_tail_is_told_apart_from_damage() {
+fn a_torn_tail_is_distinguished_from_damage() {
     let store = Closed::new();
     let (path, offset, kind) = store.records().pop().unwrap();
     assert_eq!(kind, "close");

@@ -119,7 +119,7 @@ async fn with_the_alarm_up_nothing_is_put_and_everything_else_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn disarmed_without_room_the_alarm_is_back_with_the_next_put() {
+async fn disarmed_without_space_the_alarm_is_raised_by_the_next_put() {
     let peer = Peer::of_quota(QUOTA).await;
     fill(&peer).await;
     let cleared = disarm(&peer).await;

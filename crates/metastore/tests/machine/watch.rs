@@ -133,7 +133,7 @@ fn a_watcher_that_nobody_was_before_misses_nothing() {
 }
 
 #[test]
-fn a_watcher_that_compaction_overtakes_is_told_where_history_begins() {
+fn a_watcher_that_compaction_overtakes_receives_the_start_of_history() {
     let mut member =
         Member::with(MachineSettings { ring_bytes_max: 0, ..MachineSettings::default() });
     let mut slow = member.parts().hub.cursor(2);
@@ -166,7 +166,7 @@ fn a_hundred_watchers_share_the_bytes_of_an_event() {
 }
 
 #[test]
-fn a_key_that_one_transaction_puts_and_deletes_is_told_of_both() {
+fn a_key_that_one_transaction_puts_and_deletes_has_both_events() {
     let mut member = Member::new();
     member.put("b", "old");
     let all = || Op::Delete(Delete::new(KeyRange::from_wire("a".into(), vec![0].into())));

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_begins_to_hinder_others_is_noticed_at_once() {
+    async fn a_body_that_begins_to_delay_others_is_detected_at_once() {
         let started = Instant::now();
         let mut rate = MinRate::default();
         let hinders = || started.elapsed() > Duration::from_secs(5);

@@ -172,7 +172,7 @@ fn dump_fragment_shows_facts_blocks_and_entries() {
 }
 
 #[test]
-fn what_cannot_be_done_is_told_in_one_sentence_with_code_2() {
+fn failures_are_reported_in_one_sentence_with_code_2() {
     let made = Made::new();
     let missing = made.dir.path().join("missing");
     let missing = missing.to_str().unwrap();

@@ -385,7 +385,7 @@ fn a_table_that_follows_another_branch_says_so() {
 }
 
 #[test]
-fn what_cannot_be_done_is_told_with_what_to_do() {
+fn failures_are_reported_with_what_to_do() {
     let server = TraceServer::start();
     assert!(server.refused(&["query", "none"]).contains("stele traces init"));
     server.text(&["init", "ci"]);

@@ -144,7 +144,7 @@ impl ScanCheck {
         self.cells += 1;
         if self.row.as_ref().is_none_or(|in_progress| in_progress.row != cell.row) {
             let last = self.finish_row(table, false)?;
-            self.check_passed_over(table, last.as_deref(), Some(&cell.row))?;
+            self.check_skipped(table, last.as_deref(), Some(&cell.row))?;
             self.passing.clone_from(&self.contexts);
             self.rows += 1;
             let (row, contexts) = (cell.row.clone(), self.contexts.clone());
@@ -166,7 +166,7 @@ impl ScanCheck {
         if cells_limit || rows_limit {
             return Ok(());
         }
-        self.check_passed_over(table, last.as_deref(), None)
+        self.check_skipped(table, last.as_deref(), None)
     }
 
     /// Checks the current row once all of its cells have arrived. Returns the row.
@@ -180,7 +180,7 @@ impl ScanCheck {
     }
 
     /// Checks that rows between two returned ones have no visible cells.
-    fn check_passed_over(
+    fn check_skipped(
         &self,
         table: &TableHistory,
         last: Option<&[u8]>,

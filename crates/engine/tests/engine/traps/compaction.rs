@@ -115,7 +115,7 @@ fn a_compaction_gives_one_run_of_files_of_bounded_size() {
 }
 
 #[test]
-fn r1_5_2_what_a_broken_off_compaction_has_put_in_place_stays_and_it_goes_on_from_there() {
+fn r1_5_2_what_an_interrupted_compaction_has_installed_stays_and_it_continues_from_there() {
     let machine = Machine::new(1);
     let store = machine.open_with(options());
     let table = three_runs(&store);
@@ -154,7 +154,7 @@ fn r1_5_2_what_a_broken_off_compaction_has_put_in_place_stays_and_it_goes_on_fro
 }
 
 #[test]
-fn a_commit_after_a_broken_off_compaction_is_merged_with_what_it_left() {
+fn a_commit_after_an_interrupted_compaction_is_merged_with_what_it_left() {
     let machine = Machine::new(1);
     let store = machine.open_with(options());
     let table = three_runs(&store);
@@ -382,7 +382,7 @@ fn a_compaction_leaves_the_cache_as_warm_as_it_was() {
 }
 
 #[test]
-fn outputs_that_are_given_up_and_files_that_are_gone_leave_nothing_in_the_cache() {
+fn abandoned_outputs_and_removed_files_leave_nothing_in_the_cache() {
     let machine = Machine::new(1);
     let store = machine.open_with(options());
     let table = three_runs(&store);

@@ -47,7 +47,7 @@ fn t6_a_scan_between_two_batches_pins_no_memory() {
 }
 
 #[test]
-fn t6_a_snapshot_over_its_age_is_given_up_with_a_retryable_error() {
+fn t6_a_snapshot_over_its_age_is_released_with_a_retryable_error() {
     let machine = Machine::new(1);
     let store = machine.open();
     let table = store.create_table("t", schema()).unwrap();
