@@ -90,7 +90,7 @@ impl Calls {
         work: impl FnOnce(&Arc<Catalogues>, &R) -> Result<Written<T>> + Send + 'static,
     ) -> Result<Response<T>, Status> {
         let written = self.run(cost, request, work).await?;
-        replied(self.service.settled(written).await?)
+        replied(self.service.when_durable(written).await?)
     }
 }
 
@@ -176,7 +176,7 @@ impl Served for Calls {
                 service.del_range(it, cancellation)
             })
             .await?;
-        replied(self.service.settled(written).await?)
+        replied(self.service.when_durable(written).await?)
     }
 
     async fn get(&self, _: Request<GetRequest>) -> Result<Response<Self::GetStream>, Status> {
@@ -206,7 +206,7 @@ impl Served for Calls {
                 service.stat(it, cancellation)
             })
             .await?;
-        replied(self.service.settled(written).await?)
+        replied(self.service.when_durable(written).await?)
     }
 
     async fn pin(&self, _: Request<PinRequest>) -> Result<Response<PinReply>, Status> {

@@ -73,7 +73,7 @@ impl Handle {
         Some(Target { fid, cookie: self.cookie.lock().clone() })
     }
 
-    fn learn(&self, cookie: &Bytes) {
+    fn set_cookie(&self, cookie: &Bytes) {
         if !cookie.is_empty() {
             *self.cookie.lock() = cookie.clone();
         }
@@ -84,7 +84,7 @@ impl Handle {
         Box::pin(async move {
             let head = PutRequest { catalogue: self.target(), flags, ..Default::default() };
             let reply = self.write(head, records, [PUT, PUT_STREAM]).await?;
-            self.learn(&reply.catalogue_cookie);
+            self.set_cookie(&reply.catalogue_cookie);
             Ok(reply)
         })
     }
@@ -176,7 +176,7 @@ impl Handle {
         let mut messages = self.read::<_, _, GetReply>(head, keys, GET).await?;
         let mut answers = Vec::with_capacity(requested);
         while let Some(message) = messages.message().await? {
-            self.learn(&message.catalogue_cookie);
+            self.set_cookie(&message.catalogue_cookie);
             answers.extend(message.found.into_iter().map(|found| Found {
                 code: found.code(),
                 value: found.value.into(),

@@ -27,7 +27,7 @@ impl<'a> Attempts<'a> {
 
     /// Returns the result of the operation, or `None` after a pause if it is to be
     /// retried.
-    pub async fn settle<T>(&mut self, tried: Result<T>) -> Option<Result<T>> {
+    pub async fn finish<T>(&mut self, tried: Result<T>) -> Option<Result<T>> {
         match tried {
             Err(error) if error.is_conflict() => {}
             done => return Some(done),

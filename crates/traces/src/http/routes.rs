@@ -28,7 +28,7 @@ pub fn router_within(client: Client, memory_bytes: u64) -> Router {
         .route("/style.css", get(page::style))
         .route("/{script}", get(page::script))
         .route("/openapi.json", get(page::openapi))
-        .fallback(nothing)
+        .fallback(not_found)
         .method_not_allowed_fallback(wrong_method)
         .with_state(Tables::new(client, Memory::new(memory_bytes)));
     Router::new()
@@ -55,7 +55,7 @@ fn calls() -> [(&'static str, axum::routing::MethodRouter<Tables>); 13] {
     ]
 }
 
-async fn nothing() -> Answer {
+async fn not_found() -> Answer {
     Answer::from(Error::NotFound("page not found: see /traces/openapi.json for all pages".into()))
 }
 

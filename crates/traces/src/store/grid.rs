@@ -97,7 +97,7 @@ impl Store {
         held: &mut Held,
     ) -> Result<Grid> {
         let grid = self.read_grid(kind, window, query, held).await?;
-        held.settle(grid.bytes());
+        held.shrink_to(grid.bytes());
         Ok(grid)
     }
 

@@ -163,7 +163,7 @@ impl Store {
             return Ok(0);
         }
         // Rows that cells depend on are written before them.
-        self.learn_rows(&mut put).await?;
+        self.register_rows(&mut put).await?;
         let with_data = put.placed.iter().filter(|placed| !placed.put.entries.is_empty());
         self.mark(put.tile, with_data.map(|placed| placed.offset)).await?;
         let mut cells = self.cells(&put).await?;
@@ -183,12 +183,12 @@ impl Store {
 
     /// Makes all rows of a put known: adds their params to the tile's set and lists
     /// their ids.
-    async fn learn_rows(&self, put: &mut TilePut<'_>) -> Result<()> {
+    async fn register_rows(&self, put: &mut TilePut<'_>) -> Result<()> {
         if put.unknown.is_empty() {
             return Ok(());
         }
         let params: Vec<&Params> = put.unknown.keys().map(|(_, params)| *params).collect();
-        let set = self.learn(put.tile, &params).await?;
+        let set = self.ensure_params(put.tile, &params).await?;
         let new = put.unknown.keys().map(|(kind, params)| Ok((*kind, set.encode(params)?)));
         let new: Vec<(Kind, String)> = new.collect::<Result<_>>()?;
         self.list_ids(put.tile, &new).await?;
