@@ -2,18 +2,18 @@
 //! vectors into the messages of one request, which remains atomic, and caches the
 //! cookie of each catalogue.
 //!
-//! `client` holds the calls on catalogues and `handle` those on the records of one;
+//! `connection` holds the calls on catalogues and `handle` those on the records of one;
 //! `encode` encodes their vectors, `records` and `segments` decode the replies, and
 //! `transport` connects.
 
-mod client;
+mod connection;
 mod encode;
 mod handle;
 mod records;
 mod segments;
 mod transport;
 
-pub use client::{Client, Result};
+pub use connection::{Client, Result};
 pub use encode::{NewRecord, RecordKey, WalkStart};
 pub use handle::{Found, Handle, Walk};
 pub use records::{Records, Step};
