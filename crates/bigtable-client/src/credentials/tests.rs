@@ -1,6 +1,7 @@
 //! Tokens from a token server in the same process.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,8 +10,11 @@ use ring::signature::{RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 
-use super::*;
+use super::identity::Identity;
+use super::tokens::{LIFETIME_MAX, RENEW_BEFORE_MAX, Token};
+use super::{Tokens, file};
 use crate::tests::flaky::Flaky;
 use crate::{Client, Mutation};
 

@@ -12,24 +12,24 @@ use super::identity::{Identity, SCOPE};
 use crate::error::{Error, Result};
 
 /// A token is renewed at most this long before it expires.
-const RENEW_BEFORE_MAX: Duration = Duration::from_secs(300);
+pub(super) const RENEW_BEFORE_MAX: Duration = Duration::from_secs(300);
 
 /// The longest time for which a token is cached, whatever lifetime the server states.
-const LIFETIME_MAX: Duration = Duration::from_secs(24 * 3600);
+pub(super) const LIFETIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// The tokens of one identity.
 pub struct Tokens {
     identity: Identity,
-    current: RwLock<Option<Token>>,
+    pub(super) current: RwLock<Option<Token>>,
     /// Held while a token is fetched, so that concurrent callers share one fetch.
     fetching: Mutex<()>,
 }
 
 #[derive(Clone)]
-struct Token {
-    header: MetadataValue<Ascii>,
-    renew_at: Instant,
-    expires_at: Instant,
+pub(super) struct Token {
+    pub(super) header: MetadataValue<Ascii>,
+    pub(super) renew_at: Instant,
+    pub(super) expires_at: Instant,
 }
 
 impl Tokens {
@@ -43,7 +43,7 @@ impl Tokens {
         Ok(Some(Tokens::of(identity.map_err(Error::Credentials)?)))
     }
 
-    fn of(identity: Identity) -> Tokens {
+    pub(super) fn of(identity: Identity) -> Tokens {
         Tokens { identity, current: RwLock::new(None), fetching: Mutex::new(()) }
     }
 
