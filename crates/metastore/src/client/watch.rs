@@ -4,7 +4,6 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use stele_grpc::Pending;
 use tonic::Streaming;
 
 use super::{Client, Error, Event, Range, Result};
@@ -58,22 +57,20 @@ impl Watch {
 
     /// Returns the next event. Fails only with an error that a retry cannot
     /// fix.
-    pub fn next(&mut self) -> Pending<'_, Result<Event>> {
-        Box::pin(async move {
-            loop {
-                if let Some(event) = self.ready.pop_front() {
-                    return Ok(event);
-                }
-                match self.stream.message().await {
-                    Ok(Some(response)) => {
-                        self.failures = 0;
-                        self.take(response);
-                    }
-                    Ok(None) => self.resume(Error::Unknown("the watch ended".to_string())).await?,
-                    Err(status) => self.resume(status.into()).await?,
-                }
+    pub async fn next(&mut self) -> Result<Event> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(event);
             }
-        })
+            match self.stream.message().await {
+                Ok(Some(response)) => {
+                    self.failures = 0;
+                    self.take(response);
+                }
+                Ok(None) => self.resume(Error::Unknown("the watch ended".to_string())).await?,
+                Err(status) => self.resume(status.into()).await?,
+            }
+        }
     }
 
     fn take(&mut self, response: WatchResponse) {

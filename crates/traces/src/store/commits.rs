@@ -24,7 +24,10 @@ pub(super) const INDEX_MAX: CommitIndex = CommitIndex(i32::MAX as u32);
 /// The maximum number of commits in one request.
 pub const COMMITS_MAX: usize = 100_000;
 
-pub type Found = HashMap<String, (CommitIndex, Arc<Commit>)>;
+/// A registered commit and its index.
+pub type IndexedCommit = (CommitIndex, Arc<Commit>);
+
+pub type Found = HashMap<String, IndexedCommit>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -66,7 +69,7 @@ fn check_hash(hash: &str) -> Result<()> {
 
 impl Store {
     /// Returns the newest registered commit.
-    pub fn head(&self) -> Pending<'_, Result<Option<(CommitIndex, Arc<Commit>)>>> {
+    pub fn head(&self) -> Pending<'_, Result<Option<IndexedCommit>>> {
         Box::pin(async move {
             let query = Query::prefix(row_name::COMMITS).filter(latest_of(FAMILY)).limit(1);
             let Some(row) = self.table().read_rows(query).next().await? else { return Ok(None) };
@@ -102,10 +105,7 @@ impl Store {
     }
 
     /// Returns the commit with a hash, or at `@index`.
-    pub fn find_commit<'a>(
-        &'a self,
-        name: &'a str,
-    ) -> Pending<'a, Result<(CommitIndex, Arc<Commit>)>> {
+    pub fn find_commit<'a>(&'a self, name: &'a str) -> Pending<'a, Result<IndexedCommit>> {
         Box::pin(async move {
             let found = self.find_commits(&[name]).await?;
             Ok(found.into_iter().next().expect("one commit is returned for each name"))
@@ -113,10 +113,7 @@ impl Store {
     }
 
     /// Returns the commits with these names, in the same order.
-    pub(super) async fn find_commits(
-        &self,
-        names: &[&str],
-    ) -> Result<Vec<(CommitIndex, Arc<Commit>)>> {
+    pub(super) async fn find_commits(&self, names: &[&str]) -> Result<Vec<IndexedCommit>> {
         let mut found = Vec::with_capacity(names.len());
         for name in names {
             let cached = self.inner.commits.lock().get(*name).cloned();
@@ -136,7 +133,7 @@ impl Store {
         Ok(found)
     }
 
-    async fn look_up(&self, name: &str) -> Result<(CommitIndex, Arc<Commit>)> {
+    async fn look_up(&self, name: &str) -> Result<IndexedCommit> {
         let index = match name.strip_prefix('@') {
             Some(index) => index.parse().map(CommitIndex).map_err(|_| {
                 Error::invalid(format!("invalid commit {name:?}: use @ and an index"))

@@ -27,7 +27,7 @@ mod settings;
 mod table;
 mod tile_rows;
 
-pub use commits::{COMMITS_MAX, Commit};
+pub use commits::{COMMITS_MAX, Commit, IndexedCommit};
 pub use copy::{Copied, copy};
 pub use grid::{Cells, Grid, GridTrace, Window};
 pub use history::History;
