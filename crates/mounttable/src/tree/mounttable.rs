@@ -19,7 +19,7 @@ pub struct Mounttable {
     pub(super) rows: NodeRows,
     pub(super) options: Options,
     /// Set when the tables and the first nodes exist.
-    ready: OnceCell<()>,
+    pub(super) ready: OnceCell<()>,
     pub(super) clearing: Clearing,
     /// This server, for tasks that outlive the operation that starts them.
     pub(super) this: Weak<Mounttable>,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::client::Web;
+use super::fuzz;
 use crate::support::hash;
 
 /// Creates a table `t` of 300 commits with results at some of them.
