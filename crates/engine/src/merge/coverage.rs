@@ -252,10 +252,10 @@ mod tests {
         out
     }
 
-    fn steps(work: impl FnOnce()) -> usize {
-        let before = steps::steps(StepOf::Coverage);
+    fn steps_of(work: impl FnOnce()) -> usize {
+        let before = steps(StepOf::Coverage);
         work();
-        steps::steps(StepOf::Coverage) - before
+        steps(StepOf::Coverage) - before
     }
 
     #[derive(Clone, Debug)]
@@ -345,7 +345,7 @@ mod tests {
         ];
         for (level, times) in kinds {
             let cost = |count: i64| {
-                steps(|| {
+                steps_of(|| {
                     let mut coverage = Coverage::default();
                     for at in 0..count {
                         let number = txn((count - at) as u64 * 2);
