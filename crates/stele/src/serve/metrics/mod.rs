@@ -8,7 +8,7 @@ mod methods;
 mod process;
 mod text;
 
-pub use connections::{Connections, OpenConnection};
+pub use connections::Connections;
 pub use counts::Metrics;
 pub use methods::{Method, Methods};
 pub use process::Process;
