@@ -40,7 +40,14 @@ impl Mounttable {
 
     /// Creates missing tables and first nodes, once. A server that is never used does
     /// not create them.
-    pub fn ready(&self) -> Pending<'_, Result<()>> {
+    pub async fn ready(&self) -> Result<()> {
+        match self.ready.get() {
+            Some(()) => Ok(()),
+            None => self.set_up_once().await,
+        }
+    }
+
+    fn set_up_once(&self) -> Pending<'_, Result<()>> {
         Box::pin(async move {
             let set_up = || async {
                 create_tables(&self.client, &self.options.table).await?;
