@@ -66,7 +66,7 @@ impl Local {
         let local = Local { service, fid, records };
         let fids = vec![Bytes::copy_from_slice(fid.bytes())];
         let request = CreateRequest { fids: fids.clone(), flags: 0 };
-        local.service.settle(local.service.create(&request)?)?;
+        local.service.wait_until_durable(local.service.create(&request)?)?;
         let stat =
             local.service.stat(&StatRequest { fids }, &Cancellation::never())?.reply.stats[0];
         if stat.records < records {
@@ -102,7 +102,7 @@ impl Local {
         let catalogue = self.target(Bytes::new());
         let flags = flags | Flag::NoCookies as u32;
         let written = self.service.put(&PutRequest { catalogue, records, flags })?;
-        self.service.settle(written)?;
+        self.service.wait_until_durable(written)?;
         Ok(count)
     }
 

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use stele_grpc::Pending;
 use tonic::Request;
 use tonic::metadata::MetadataValue;
 
 use crate::Client;
-use crate::call::{Call, Pending, Repeat, Target};
+use crate::call::{Call, Repeat, Target};
 use crate::error::Result;
 use crate::gc_rule::GcRule;
 use stele_bigtable_proto::COMPRESSION_HEADER;

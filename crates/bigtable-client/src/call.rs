@@ -1,6 +1,5 @@
 //! One call of the API with its attempts: headers, token, deadline, retries.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,10 +66,6 @@ pub enum Repeat {
     Allowed,
     Never,
 }
-
-/// A call that starts when it is awaited. The type is erased, so that the code of a call is compiled
-/// in this crate, once, and not in every crate that awaits one.
-pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A call in progress.
 pub struct Call {

@@ -7,10 +7,10 @@ use std::time::Duration;
 use stele_bigtable_proto::MESSAGE_BYTES_MAX;
 use stele_bigtable_proto::admin::bigtable_table_admin_client::BigtableTableAdminClient;
 use stele_bigtable_proto::v2::bigtable_client::BigtableClient;
-use stele_grpc::{Services, Transport, chain, endpoint, keeps_secrets};
+use stele_grpc::{Pending, Services, Transport, chain, endpoint, keeps_secrets};
 use tonic::metadata::{Ascii, MetadataValue};
 
-use crate::call::{self, Pending, Target};
+use crate::call::{self, Target};
 use crate::credentials::{Credentials, Tokens};
 use crate::error::{Error, Result};
 use crate::options::Options;

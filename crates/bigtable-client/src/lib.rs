@@ -55,7 +55,6 @@ mod tests;
 mod write;
 
 pub use admin::{FamilyChange, FamilyInfo, NewTable, TableInfo};
-pub use call::Pending;
 pub use client::{Client, Table};
 pub use credentials::Credentials;
 pub use error::{Action, Error, Result};
@@ -69,4 +68,4 @@ pub use retry::Retry;
 pub use row::{Cell, Row};
 pub use row_entry::RowEntry;
 pub use row_range::RowRange;
-pub use stele_grpc::Tls;
+pub use stele_grpc::{Pending, Tls};

@@ -4,10 +4,11 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
+use stele_grpc::Pending;
 use tonic::Streaming;
 
 use crate::assembler::{Assembler, Violation};
-use crate::call::{Call, Pending};
+use crate::call::Call;
 use crate::error::Result;
 use crate::filter::Filter;
 use crate::query::Query;

@@ -52,8 +52,8 @@ impl Attempts {
         if self.failed >= self.retry.attempts_max {
             return None;
         }
-        if let Some(asked) = retry_after {
-            return Some(asked.min(RETRY_AFTER_MAX));
+        if let Some(delay) = retry_after {
+            return Some(delay.min(RETRY_AFTER_MAX));
         }
         let Retry { backoff_min, backoff_max, .. } = self.retry;
         Some(backoff::delay(backoff_min, backoff_max, self.failed - 1))
@@ -82,10 +82,10 @@ mod tests {
     #[test]
     fn progress_resets_the_count_and_requested_delays_are_respected() {
         let mut attempts = Attempts::new(Retry { attempts_max: 2, ..Retry::default() });
-        let asked = Duration::from_secs(7);
-        assert_eq!(attempts.pause(Some(asked)), Some(asked));
+        let delay = Duration::from_secs(7);
+        assert_eq!(attempts.pause(Some(delay)), Some(delay));
         attempts.progress();
         assert_eq!(attempts.pause(Some(Duration::from_secs(900))), Some(RETRY_AFTER_MAX));
-        assert_eq!(attempts.pause(Some(asked)), None);
+        assert_eq!(attempts.pause(Some(delay)), None);
     }
 }

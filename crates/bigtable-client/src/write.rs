@@ -3,10 +3,11 @@
 
 use bytes::Bytes;
 use prost::Message;
+use stele_grpc::Pending;
 use tonic::Code;
 
 use crate::Table;
-use crate::call::{Call, Pending, Repeat};
+use crate::call::{Call, Repeat};
 use crate::error::{Error, Result};
 use crate::filter::Filter;
 use crate::mutation::{Mutation, RowMutations, Rule};

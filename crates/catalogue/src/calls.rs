@@ -26,22 +26,22 @@ mod cost {
     use super::{Cost, SHORT_MAX};
 
     /// Waits for other creations.
-    pub const CREATE: Cost = Cost::Waits;
+    pub const CREATE: Cost = Cost::Blocking;
     /// Waits for writers of the catalogues, and for the disk.
-    pub const DELETE: Cost = Cost::Waits;
+    pub const DELETE: Cost = Cost::Blocking;
     /// Reads a part of the meta-catalogue, and opens the listed catalogues.
-    pub const LIST: Cost = Cost::Computes;
+    pub const LIST: Cost = Cost::Long;
     /// Counts all records of a range.
-    pub const COUNT: Cost = Cost::Computes;
-    pub const DEL_RANGE: Cost = Cost::Computes;
+    pub const COUNT: Cost = Cost::Long;
+    pub const DEL_RANGE: Cost = Cost::Long;
     /// Counts the records of the service's own catalogues.
-    pub const STAT: Cost = Cost::Computes;
+    pub const STAT: Cost = Cost::Long;
     /// A vector that was received in several messages.
-    pub const STREAM: Cost = Cost::Computes;
+    pub const STREAM: Cost = Cost::Long;
 
     /// Returns the cost of a put, delete or lookup of each element of a vector.
     pub fn of_vector(elements: usize) -> Cost {
-        if elements > SHORT_MAX { Cost::Computes } else { Cost::Small }
+        if elements > SHORT_MAX { Cost::Long } else { Cost::Small }
     }
 }
 
@@ -90,7 +90,7 @@ impl Calls {
         work: impl FnOnce(&Arc<Catalogues>, &R) -> Result<Written<T>> + Send + 'static,
     ) -> Result<Response<T>, Status> {
         let written = self.run(cost, request, work).await?;
-        replied(self.service.settled(written).await?)
+        replied(self.service.when_durable(written).await?)
     }
 }
 
@@ -176,7 +176,7 @@ impl Served for Calls {
                 service.del_range(it, cancellation)
             })
             .await?;
-        replied(self.service.settled(written).await?)
+        replied(self.service.when_durable(written).await?)
     }
 
     async fn get(&self, _: Request<GetRequest>) -> Result<Response<Self::GetStream>, Status> {
@@ -206,7 +206,7 @@ impl Served for Calls {
                 service.stat(it, cancellation)
             })
             .await?;
-        replied(self.service.settled(written).await?)
+        replied(self.service.when_durable(written).await?)
     }
 
     async fn pin(&self, _: Request<PinRequest>) -> Result<Response<PinReply>, Status> {
@@ -259,7 +259,7 @@ mod tests {
             Ok(())
         };
         tokio::select! {
-            _ = calls.run_cancellable(Cost::Computes, (), work) => panic!("nobody ends it"),
+            _ = calls.run_cancellable(Cost::Long, (), work) => panic!("nobody ends it"),
             begun = begins => begun.unwrap(),
         }
         ends.recv().unwrap();

@@ -27,7 +27,7 @@ pub enum Error {
         "txn {0} is from an earlier run of the server: read the records to find out whether it is durable"
     )]
     Forgotten(Txn),
-    /// No room for the request now.
+    /// There is currently no capacity for the request.
     #[error("{0}")]
     Exhausted(String),
     #[error("the caller has gone away: nothing was changed")]

@@ -181,11 +181,11 @@ mod tests {
         let last = Bytes::copy_from_slice(&[0xFF; 4]);
         let records = keys(deleted).chain([last]).map(|key| Record { key, ..Default::default() });
         let request = PutRequest { catalogue: target(), records: records.collect(), flags };
-        service.settle(service.put(&request).unwrap()).unwrap();
+        service.wait_until_durable(service.put(&request).unwrap()).unwrap();
         if deleted > 0 {
             let keys = keys(deleted).map(key).collect();
             let request = DelRequest { catalogue: target(), keys, flags: 0 };
-            service.settle(service.del(&request).unwrap()).unwrap();
+            service.wait_until_durable(service.del(&request).unwrap()).unwrap();
         }
     }
 

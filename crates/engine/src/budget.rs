@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn reservations_never_pass_the_limit_however_many_ask() {
+    fn concurrent_reservations_never_exceed_the_limit() {
         let budget = MemoryBudget::new(1000);
         let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
         thread::scope(|scope| {

@@ -68,10 +68,10 @@ pub enum Error {
     OtherLog { path: PathBuf, external: bool },
     /// The store has its own log and assigns its own numbers.
     #[error("the store has its own log: commit without an index")]
-    LogKept,
+    HasOwnLog,
     /// The store has no log of its own: commits must come with an index.
     #[error("the store has no log of its own: commit with an index in the external log")]
-    NoLogKept,
+    HasExternalLog,
     /// Indices of the external log must increase.
     #[error("index {index} is not above {applied}, which is already applied")]
     IndexPassed { index: u64, applied: u64 },

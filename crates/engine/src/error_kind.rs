@@ -42,8 +42,8 @@ impl Error {
             Error::DataLoss { .. } | Error::NewerFormat { .. } => ErrorKind::DataLoss,
             Error::UnknownFold(_)
             | Error::OtherLog { .. }
-            | Error::LogKept
-            | Error::NoLogKept
+            | Error::HasOwnLog
+            | Error::HasExternalLog
             | Error::IndexPassed { .. } => ErrorKind::Precondition,
             Error::DiskFull { .. } | Error::Overloaded { .. } => ErrorKind::Exhausted,
             Error::SnapshotExpired { .. }

@@ -21,6 +21,7 @@
 //! - `secret`: values that are never printed
 //! - `transport`: a network connection or calls within the process
 //! - `backoff`: delays before retries
+//! - `pending`: calls whose type is erased
 //! - `error_chain`: the text of an error with its causes
 //!
 //! A service that is written by hand, called within the process:
@@ -69,6 +70,7 @@ mod handler;
 pub mod memory;
 mod method_path;
 pub mod offload;
+mod pending;
 pub mod percent;
 mod secret;
 mod services;
@@ -83,6 +85,7 @@ pub use endpoint::{endpoint, keeps_secrets};
 pub use error_chain::chain;
 pub use handler::{Handler, ResponseFuture, respond, respond_now};
 pub use method_path::MethodPath;
+pub use pending::Pending;
 pub use secret::Secret;
 pub use services::{Dispatch, Intercept, Services, is_grpc, unsupported_media_type};
 pub use timeout::timeout;

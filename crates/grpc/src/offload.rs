@@ -6,7 +6,7 @@
 //! work that borrows from its caller or that rarely blocks: meanwhile, the
 //! runtime moves its other tasks to another thread. Both are bounded, because the
 //! runtime has a limited number of threads: `offload` queues, and calls that may
-//! block in place are delayed by the server while [`crowded`].
+//! block in place are delayed by the server while [`is_saturated`].
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -35,10 +35,10 @@ pub enum Cost {
     /// Computes for less than a millisecond and never blocks.
     Small,
     /// May block on the disk or on a lock.
-    Waits,
+    Blocking,
     /// May compute for long: hashing, counting, compiling, decoding large
     /// messages.
-    Computes,
+    Long,
 }
 
 impl Cost {
@@ -49,7 +49,7 @@ impl Cost {
     ) -> Result<T, Status> {
         match self {
             Cost::Small => Ok(work()),
-            Cost::Waits | Cost::Computes => offload(work).await,
+            Cost::Blocking | Cost::Long => offload(work).await,
         }
     }
 }
@@ -132,14 +132,14 @@ pub fn in_place_now() -> usize {
     IN_PLACE.load(Ordering::Relaxed)
 }
 
-/// Returns whether so many calls block in place that no other should start.
-pub fn crowded() -> bool {
+/// Returns whether the maximum number of calls block in place, so that no other should start.
+pub fn is_saturated() -> bool {
     in_place_now() >= IN_PLACE_MAX
 }
 
-/// Delays a call while [`crowded`].
-pub fn poll_uncrowded(cx: &mut Context<'_>) -> Poll<()> {
-    if !crowded() {
+/// Delays a call while [`is_saturated`].
+pub fn poll_unsaturated(cx: &mut Context<'_>) -> Poll<()> {
+    if !is_saturated() {
         return Poll::Ready(());
     }
     let mut delayed = DELAYED.lock();
@@ -160,7 +160,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn offloaded_work_answers_and_its_panic_is_an_error() {
         assert_eq!(offload(|| 7).await.unwrap(), 7);
-        assert_eq!(Cost::Computes.run(|| 8).await.unwrap(), 8);
+        assert_eq!(Cost::Long.run(|| 8).await.unwrap(), 8);
         let failed = offload(|| -> u8 { panic!("on purpose") }).await.unwrap_err();
         assert_eq!(failed.code(), tonic::Code::Internal);
     }
@@ -186,13 +186,13 @@ mod tests {
         let woken = std::sync::Arc::new(Woken(AtomicUsize::new(0)));
         let waker = Waker::from(woken.clone());
         let mut cx = Context::from_waker(&waker);
-        assert!(poll_uncrowded(&mut cx).is_ready());
+        assert!(poll_unsaturated(&mut cx).is_ready());
         let mut entered: Vec<_> = (0..IN_PLACE_MAX).map(|_| InPlace::enter()).collect();
-        assert!(poll_uncrowded(&mut cx).is_pending() && poll_uncrowded(&mut cx).is_pending());
+        assert!(poll_unsaturated(&mut cx).is_pending() && poll_unsaturated(&mut cx).is_pending());
         // Other tests of this process may block in place too.
         entered.truncate(IN_PLACE_MAX - 8);
         drop(entered);
-        assert!(poll_uncrowded(&mut cx).is_ready());
+        assert!(poll_unsaturated(&mut cx).is_ready());
         assert_eq!(woken.0.load(Ordering::SeqCst), 1);
     }
 }

@@ -45,7 +45,7 @@ mod tests {
     #[test]
     fn keys_are_not_shown() {
         let identity = Some((b"certificate".to_vec(), Secret::new(b"secret".to_vec())));
-        let shown = format!("{:?}", Tls { ca: None, identity });
-        assert_eq!(shown, "Tls { ca: false, identity: true }");
+        let text = format!("{:?}", Tls { ca: None, identity });
+        assert_eq!(text, "Tls { ca: false, identity: true }");
     }
 }

@@ -26,7 +26,7 @@ fn bytes(text: impl ToString) -> Bytes {
 }
 
 #[test]
-fn a_proposal_is_answered_with_what_the_machine_said_about_it() {
+fn a_proposal_is_answered_with_the_result_of_the_machine() {
     block_on(async {
         let recorder = Arc::new(Recorder::default());
         let group = Group::open(settings(SimFiles::new(1)), recorder.clone()).await.unwrap();
@@ -300,7 +300,7 @@ fn an_idle_group_does_not_wake() {
 }
 
 #[test]
-fn a_full_disk_refuses_proposals_until_there_is_room() {
+fn a_full_disk_refuses_proposals_until_there_is_space() {
     block_on(async {
         let sim = SimFiles::new(1);
         let recorder = Arc::new(Recorder::default());

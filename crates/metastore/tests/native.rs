@@ -179,12 +179,12 @@ async fn a_watch_tells_every_change_in_order_from_the_revision_on() {
     let mut received = Vec::new();
     for _ in 0..3 {
         let event = soon(watch.next()).await.unwrap();
-        let shown = match event.change.unwrap() {
+        let change = match event.change.unwrap() {
             Change::Put(kv) => String::from_utf8(kv.value.to_vec()).unwrap(),
             Change::Deleted(_) => "deleted".to_string(),
             Change::Lock(_) => "lock".to_string(),
         };
-        received.push((event.revision - first, shown, event.previous_value));
+        received.push((event.revision - first, change, event.previous_value));
     }
     let before = |value: &'static str| Some(Bytes::from(value));
     let expected = [
@@ -349,7 +349,7 @@ async fn a_transaction_that_requires_a_lock_is_refused_when_it_is_not_held_any_m
 }
 
 #[tokio::test]
-async fn a_lost_session_is_told_to_its_owner() {
+async fn a_lost_session_is_reported_to_its_owner() {
     let member = Member::start().await;
     let client = member.client().await;
     let session = client.session(2).await.unwrap();

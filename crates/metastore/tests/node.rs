@@ -89,7 +89,7 @@ async fn renewals_write_nothing_to_the_log() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::default());
     let node = open(dir.path(), &clock).await;
     let Reply::LeaseGrant { id, ttl_seconds } = node.lease_grant(0, 1).await.unwrap().reply else {
-        panic!("a lease was asked for")
+        panic!("a lease was requested")
     };
     assert!(id > 0 && ttl_seconds == 2, "a short TTL is raised");
     let (log_bytes, last) = (node.group().log_stats(), node.status().last);

@@ -1,12 +1,10 @@
 //! Long operations do not block other calls, and closing a node waits for them.
 
-mod held_files;
-
 use std::pin::Pin;
 use std::sync::Arc;
 
-use held_files::HeldFiles;
 use stele_engine::world::World;
+use stele_engine::world::sim::{Hold, Operation, SimFiles};
 use stele_metastore::command::{
     Command, Compare, Execute, KeyRange, Op, Operand, Put, RangeQuery, Relation, Target, Txn, Write,
 };
@@ -17,7 +15,7 @@ use stele_metastore::{Error, Floor, Node, Result};
 /// More keys than are counted on the runtime's thread.
 const KEYS: usize = 9_000;
 
-async fn open(files: &HeldFiles) -> Result<Node> {
+async fn open(files: &SimFiles) -> Result<Node> {
     let world = World { files: Arc::new(files.clone()), ..World::real() };
     let mut settings = Settings::new("/metastore".into(), world);
     settings.machine.engine.memory.cache_bytes = 1 << 20;
@@ -36,7 +34,7 @@ async fn fill(node: &Node, keys: usize) {
 
 /// Creates a store with keys only on disk, and changes after the revision that
 /// it returns.
-async fn filled(files: &HeldFiles) -> i64 {
+async fn filled(files: &SimFiles) -> i64 {
     let node = open(files).await.unwrap();
     fill(&node, KEYS).await;
     let revision = node.revision();
@@ -45,18 +43,23 @@ async fn filled(files: &HeldFiles) -> i64 {
     revision
 }
 
+/// Blocks the next thread that reads a fragment.
+fn hold_next_read(files: &SimFiles) -> Hold {
+    files.hold_first(Operation::Read, "/fragments/", "")
+}
+
 type Work = Pin<Box<dyn Future<Output = i64> + Send>>;
 
 /// Runs work on the only thread of the runtime. While it waits for the disk,
 /// another task must be able to run, which unblocks the disk.
 async fn others_run_during(work: impl FnOnce(Arc<Node>, i64) -> Work) -> i64 {
-    let files = HeldFiles::new();
+    let files = SimFiles::new(1);
     let revision = filled(&files).await;
     let node = Arc::new(open(&files).await.unwrap());
-    let gate = files.hold_next_read();
+    let hold = hold_next_read(&files);
     let working = tokio::spawn(work(node, revision));
-    gate.wait_entered();
-    tokio::spawn(async move { gate.release() });
+    hold.wait_until_waiting();
+    tokio::spawn(async move { drop(hold) });
     working.await.unwrap()
 }
 
@@ -91,7 +94,7 @@ async fn a_count_of_many_keys_at_an_older_revision_keeps_no_other_call_waiting()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transaction_whose_compares_would_read_very_many_keys_is_not_proposed() {
-    let node = open(&HeldFiles::new()).await.unwrap();
+    let node = open(&SimFiles::new(1)).await.unwrap();
     fill(&node, COMPARED_KEYS_MAX + 1).await;
     let txn = |operand, relation| {
         let compares = vec![Compare { range: KeyRange::all(), relation, operand }];
@@ -114,7 +117,7 @@ async fn put(node: &Node, values: std::ops::Range<usize>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_is_closed_when_nothing_uses_its_directory_any_more() {
-    let files = HeldFiles::new();
+    let files = SimFiles::new(1);
     let node = open(&files).await.unwrap();
     put(&node, 0..50).await;
     node.close().await.unwrap();
@@ -122,9 +125,9 @@ async fn a_node_is_closed_when_nothing_uses_its_directory_any_more() {
     put(&node, 50..100).await;
     let (purging, revision) = (node.clone(), node.revision());
     // A purge flushes, and then reads what it compacts.
-    let gate = files.hold_next_read();
+    let hold = hold_next_read(&files);
     let caller = tokio::spawn(async move { purging.compact(revision, true).await });
-    gate.wait_entered();
+    hold.wait_until_waiting();
     caller.abort();
     assert!(caller.await.unwrap_err().is_cancelled());
     let node = Arc::into_inner(node).expect("the cancelled caller has released the node");
@@ -136,7 +139,7 @@ async fn a_node_is_closed_when_nothing_uses_its_directory_any_more() {
             () = tokio::task::yield_now() => {}
         }
     }
-    gate.release();
+    drop(hold);
     closing.await.unwrap().unwrap();
     let node = open(&files).await.expect("nothing uses the directory any more");
     assert_eq!(node.revision(), revision);

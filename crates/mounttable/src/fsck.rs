@@ -12,6 +12,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use stele_bigtable_client::Mutation;
+use stele_grpc::Pending;
 
 use crate::access::Permissions;
 use crate::blessing::Caller;
@@ -114,8 +115,8 @@ impl Report {
 
 /// Checks every row. Operations in progress may look like damage, so only problems that
 /// a second check finds again are real.
-pub async fn check(rows: &NodeRows) -> Result<Report> {
-    check_within(rows, CHECKED_MAX).await
+pub fn check(rows: &NodeRows) -> Pending<'_, Result<Report>> {
+    Box::pin(async move { check_within(rows, CHECKED_MAX).await })
 }
 
 /// Does the same as [`check`] with about `checked_max` rows and references in memory.
@@ -276,11 +277,11 @@ fn counters(counted: &BTreeMap<String, i64>, stored: &BTreeMap<String, i64>) -> 
 
 /// Repairs until a check finds nothing that can be repaired. Returns the repaired
 /// problems and the last report. There must be no other writers.
-pub async fn repair(rows: &NodeRows) -> Result<(Vec<Problem>, Report)> {
-    repair_within(rows, CHECKED_MAX).await
+pub fn repair(rows: &NodeRows) -> Pending<'_, Result<(Vec<Problem>, Report)>> {
+    Box::pin(async move { repair_within(rows, CHECKED_MAX).await })
 }
 
-/// The same, keeping about so many rows and references at once.
+/// Does the same as [`repair`] with at most about `checked_max` rows and references in memory.
 pub async fn repair_within(rows: &NodeRows, checked_max: usize) -> Result<(Vec<Problem>, Report)> {
     let mut repaired = Vec::new();
     for _ in 0..PASSES_MAX {

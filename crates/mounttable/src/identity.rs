@@ -18,7 +18,7 @@ const BLESSING_URI: &str = "blessing:";
 /// A verified client certificate, which the connection handler adds to a request's
 /// extensions.
 #[derive(Clone, Debug)]
-pub struct ShownCertificate(pub CertificateDer<'static>);
+pub struct PeerCertificate(pub CertificateDer<'static>);
 
 /// Blessings by token.
 #[derive(Clone, Debug, Default)]
@@ -53,7 +53,7 @@ impl Tokens {
     pub fn caller(
         &self,
         metadata: &MetadataMap,
-        certificate: Option<&ShownCertificate>,
+        certificate: Option<&PeerCertificate>,
     ) -> Result<Caller> {
         let mut blessings = certificate.map(blessings_of).unwrap_or_default();
         if let Some(header) = metadata.get("authorization") {
@@ -68,7 +68,7 @@ impl Tokens {
 
 /// Returns the names in a certificate: each DNS name, and the part after `blessing:` of
 /// each URI.
-fn blessings_of(certificate: &ShownCertificate) -> Vec<String> {
+fn blessings_of(certificate: &PeerCertificate) -> Vec<String> {
     let Ok(read) = EndEntityCert::try_from(&certificate.0) else { return Vec::new() };
     let uris = read.valid_uri_names().filter_map(|uri| uri.strip_prefix(BLESSING_URI));
     uris.chain(read.valid_dns_names()).map(str::to_string).collect()
@@ -91,8 +91,8 @@ mod tests {
         let tokens = Tokens::parse("# people\ns3cret alice,dev:u:alice\n\n other bob \n").unwrap();
         let caller = tokens.caller(&metadata("Bearer s3cret"), None).unwrap();
         assert_eq!(caller, Caller::with(["alice", "dev:u:alice"]));
-        let shown = format!("{tokens:?}");
-        assert!(shown.contains("alice") && !shown.contains("s3cret"), "{shown}");
+        let text = format!("{tokens:?}");
+        assert!(text.contains("alice") && !text.contains("s3cret"), "{text}");
         assert_eq!(tokens.caller(&MetadataMap::new(), None).unwrap(), Caller::anonymous());
         for unknown in ["Bearer x", "s3cret", "Basic s3cret"] {
             let error = tokens.caller(&metadata(unknown), None).unwrap_err();
@@ -110,11 +110,11 @@ mod tests {
         params.subject_alt_names.push(SanType::URI(uri));
         let other = Ia5String::try_from("https://example.com/").unwrap();
         params.subject_alt_names.push(SanType::URI(other));
-        let shown = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
-        let shown = ShownCertificate(shown.der().clone());
-        let caller = Tokens::default().caller(&MetadataMap::new(), Some(&shown)).unwrap();
+        let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+        let certificate = PeerCertificate(certificate.der().clone());
+        let caller = Tokens::default().caller(&MetadataMap::new(), Some(&certificate)).unwrap();
         assert_eq!(caller, Caller::with(["dev:u:alice", "alice.example.com"]));
-        let garbage = ShownCertificate(vec![1, 2, 3].into());
+        let garbage = PeerCertificate(vec![1, 2, 3].into());
         let caller = Tokens::default().caller(&MetadataMap::new(), Some(&garbage)).unwrap();
         assert_eq!(caller, Caller::anonymous());
     }

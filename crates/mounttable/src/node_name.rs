@@ -123,11 +123,11 @@ impl fmt::Display for NodeName {
 }
 
 fn shortened(name: &str) -> String {
-    let mut shown: String = name.chars().take(64).collect();
-    if shown.len() < name.len() {
-        shown.push_str("...");
+    let mut text: String = name.chars().take(64).collect();
+    if text.len() < name.len() {
+        text.push_str("...");
     }
-    shown
+    text
 }
 
 /// Computes the 32-bit FNV-1 hash: multiply, then xor.

@@ -11,7 +11,8 @@
 //!
 //! Commands reach servers through `connect`, which has the flags for that, and print
 //! through `output`, `escape` (bytes), `timestamp` and `progress`. `confirm` guards what
-//! cannot be undone, `private` reads files with secrets, `allocator` sets up memory.
+//! cannot be undone, `private` reads files with secrets, `proc_stat` CPU times,
+//! `allocator` sets up memory.
 //!
 //! Exit codes: 0 is success, 1 is damage found in a store or a missing row, 2 is an
 //! invalid command or a failed input, output or call.
@@ -29,6 +30,7 @@ mod metastore;
 mod name;
 mod output;
 mod private;
+mod proc_stat;
 mod progress;
 mod rows;
 mod serve;

@@ -62,8 +62,8 @@ mod tests {
 
     #[test]
     fn a_number_is_shown_with_its_rate() {
-        let shown = line(12_345, "results", Duration::from_secs(5));
-        assert_eq!(shown, "12,345 results, 2,469/s");
+        let text = line(12_345, "results", Duration::from_secs(5));
+        assert_eq!(text, "12,345 results, 2,469/s");
         // Without a terminal nothing is shown and nothing fails.
         let mut progress = Progress::new();
         progress.show(7.0, 1, "results");

@@ -54,8 +54,8 @@ impl FromStr for Digest {
 
     fn from_str(text: &str) -> Result<Digest, Error> {
         Digest::from_hex(text.as_bytes()).ok_or_else(|| {
-            let shown: String = text.chars().take(40).collect();
-            Error::invalid(format!("invalid digest {shown:?}: use 32 hex digits"))
+            let start: String = text.chars().take(40).collect();
+            Error::invalid(format!("invalid digest {start:?}: use 32 hex digits"))
         })
     }
 }

@@ -14,7 +14,7 @@
 //! | [`store`] | all reads and writes of rows |
 //! | [`ingest`] | reads the output of test runners and benchmarks, and git history |
 //! | [`analysis`] | what changed and since when: pure functions |
-//! | [`questions`] | the same, asked of a store, for HTTP and the command line |
+//! | [`questions`] | the same over a store, for HTTP and the command line |
 //! | [`http`] | the HTTP API and the web page |
 //! | [`memory`] | the memory that requests hold |
 //!

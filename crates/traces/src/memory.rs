@@ -76,7 +76,7 @@ impl Held {
     }
 
     /// Decreases the reservation to `bytes`.
-    pub fn settle(&mut self, bytes: u64) {
+    pub fn shrink_to(&mut self, bytes: u64) {
         if let Some(share) = &mut self.share {
             share.shrink(share.bytes().saturating_sub(bytes));
         }
@@ -98,7 +98,7 @@ mod tests {
         assert_eq!((busy.status(), busy.kind()), (503, "busy"), "{busy}");
         let large = other.cover(POOL_MIN + 1).await.unwrap_err();
         assert_eq!(large.status(), 413, "{large}");
-        one.settle(0);
+        one.shrink_to(0);
         other.cover(2 * STEP).await.unwrap();
         Held::of(&memory.bodies).cover(POOL_MIN).await.unwrap();
         Held::uncounted().cover(u64::MAX).await.unwrap();

@@ -43,7 +43,7 @@ impl Params {
         let mut pairs: Vec<Pair> = pairs.collect();
         pairs.sort_unstable_by(|one, other| one.0.cmp(&other.0));
         if let Some(twice) = pairs.windows(2).find(|two| two[0].0 == two[1].0) {
-            return Err(Error::invalid(format!("duplicate key {:?}", shown(&twice[0].0))));
+            return Err(Error::invalid(format!("duplicate key {:?}", shortened(&twice[0].0))));
         }
         Params::sorted(pairs)
     }
@@ -102,8 +102,8 @@ impl Params {
     /// necessary characters are escaped.
     pub fn parse(id: &str) -> Result<Params> {
         let wrong = |why: &str| {
-            let shown: String = id.chars().take(80).collect();
-            Error::invalid(format!("invalid trace id {shown:?}: {why}"))
+            let start: String = id.chars().take(80).collect();
+            Error::invalid(format!("invalid trace id {start:?}: {why}"))
         };
         let inner = id.strip_prefix(',').ok_or_else(|| wrong("it must start with a comma"))?;
         let inner = inner.strip_suffix(',').ok_or_else(|| wrong("it must end with a comma"))?;
@@ -140,7 +140,7 @@ impl Params {
     }
 }
 
-fn shown(key: &str) -> String {
+fn shortened(key: &str) -> String {
     key.chars().take(40).collect()
 }
 
@@ -157,20 +157,20 @@ fn check(pairs: &[Pair]) -> Result<()> {
         if key.trim().is_empty() || value.trim().is_empty() {
             return Err(Error::invalid(format!(
                 "key {:?} is blank or has a blank value",
-                shown(key)
+                shortened(key)
             )));
         }
         if key.len() > KEY_BYTES_MAX {
             return Err(Error::invalid(format!(
                 "key {:?}... has {} bytes, the limit is {KEY_BYTES_MAX}",
-                shown(key),
+                shortened(key),
                 key.len()
             )));
         }
         if value.len() > VALUE_BYTES_MAX {
             return Err(Error::invalid(format!(
                 "the value of {:?} has {} bytes, the limit is {VALUE_BYTES_MAX}",
-                shown(key),
+                shortened(key),
                 value.len()
             )));
         }

@@ -1,5 +1,7 @@
 //! Tokens for Google's service, fetched on demand and cached until shortly before they expire.
 //!
+//! - `source`: where the identity comes from
+//! - `tokens`: the cache
 //! - `identity`: who the client is and how it requests a token
 //! - `file`: credentials files
 //! - `jwt`, `external`, `impersonation`: the requests of service accounts, of workloads with an
@@ -12,108 +14,10 @@ mod http;
 mod identity;
 mod impersonation;
 mod jwt;
-
-use std::path::PathBuf;
-use std::time::Duration;
-
-use identity::{Identity, SCOPE};
-use parking_lot::RwLock;
-use tokio::sync::Mutex;
-use tokio::time::Instant;
-use tonic::metadata::{Ascii, MetadataValue};
-
-use crate::error::{Error, Result};
-
-/// Where the client's identity comes from.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Credentials {
-    /// No authentication: emulators, Stele.
-    #[default]
-    None,
-    /// The first that is found: the file named by
-    /// `GOOGLE_APPLICATION_CREDENTIALS`, the one written by `gcloud auth
-    /// application-default login`, or the metadata server of a machine at Google.
-    ApplicationDefault,
-    /// A file in the format of Google's tools: a service account key, a user's
-    /// refresh token, a configuration for workload identity federation, or an
-    /// impersonated service account.
-    File(PathBuf),
-}
-
-/// A token is renewed at most this long before it expires.
-const RENEW_BEFORE_MAX: Duration = Duration::from_secs(300);
-
-/// The longest time for which a token is cached, whatever lifetime the server states.
-const LIFETIME_MAX: Duration = Duration::from_secs(24 * 3600);
-
-/// The tokens of one identity.
-pub struct Tokens {
-    identity: Identity,
-    current: RwLock<Option<Token>>,
-    /// Held while a token is fetched, so that concurrent callers share one fetch.
-    fetching: Mutex<()>,
-}
-
-#[derive(Clone)]
-struct Token {
-    header: MetadataValue<Ascii>,
-    renew_at: Instant,
-    expires_at: Instant,
-}
-
-impl Tokens {
-    /// Determines the identity. Returns `None` if no authentication is needed.
-    pub async fn new(credentials: &Credentials) -> Result<Option<Tokens>> {
-        let identity = match credentials {
-            Credentials::None => return Ok(None),
-            Credentials::ApplicationDefault => Identity::application_default().await,
-            Credentials::File(path) => Identity::from_file(path),
-        };
-        Ok(Some(Tokens::of(identity.map_err(Error::Credentials)?)))
-    }
-
-    fn of(identity: Identity) -> Tokens {
-        Tokens { identity, current: RwLock::new(None), fetching: Mutex::new(()) }
-    }
-
-    /// Returns the value of the header `authorization`.
-    pub async fn authorization(&self) -> Result<MetadataValue<Ascii>> {
-        if let Some(token) = self.fresh() {
-            return Ok(token.header);
-        }
-        let _fetching = self.fetching.lock().await;
-        if let Some(token) = self.fresh() {
-            return Ok(token.header);
-        }
-        match self.fetch().await {
-            Ok(token) => {
-                *self.current.write() = Some(token.clone());
-                Ok(token.header)
-            }
-            Err(why) => match self.current.read().clone() {
-                // Due for renewal, but still valid.
-                Some(token) if Instant::now() < token.expires_at => Ok(token.header),
-                _ => Err(Error::Credentials(why)),
-            },
-        }
-    }
-
-    fn fresh(&self) -> Option<Token> {
-        self.current.read().clone().filter(|token| Instant::now() < token.renew_at)
-    }
-
-    async fn fetch(&self) -> Result<Token, String> {
-        let requested_at = Instant::now();
-        let response = self.identity.request_token(SCOPE).await?;
-        let mut header: MetadataValue<Ascii> = format!("Bearer {}", response.access_token)
-            .parse()
-            .map_err(|_| "the token cannot be sent in a header".to_string())?;
-        header.set_sensitive(true);
-        let lifetime = Duration::from_secs(response.expires_in).min(LIFETIME_MAX);
-        let renew_at = requested_at + lifetime - RENEW_BEFORE_MAX.min(lifetime / 10);
-        Ok(Token { header, renew_at, expires_at: requested_at + lifetime })
-    }
-}
-
+mod source;
 #[cfg(test)]
 mod tests;
+mod tokens;
+
+pub use source::Credentials;
+pub use tokens::Tokens;

@@ -1,6 +1,7 @@
 //! Tokens from a token server in the same process.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,8 +10,11 @@ use ring::signature::{RSA_PKCS1_2048_8192_SHA256, UnparsedPublicKey};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 
-use super::*;
+use super::identity::Identity;
+use super::tokens::{LIFETIME_MAX, RENEW_BEFORE_MAX, Token};
+use super::{Tokens, file};
 use crate::tests::flaky::Flaky;
 use crate::{Client, Mutation};
 
@@ -231,8 +235,11 @@ async fn a_subject_token_may_come_from_a_server_and_in_json() {
         "format": {"type": "json", "subject_token_field_name": "value"},
     });
     assert_eq!(header(&Tokens::of(parsed(&file))).await, "Bearer tok");
-    let asked = provider.requests.lock()[0].to_lowercase();
-    assert!(asked.starts_with("get /identity") && asked.contains("metadata: true"), "{asked}");
+    let request = provider.requests.lock()[0].to_lowercase();
+    assert!(
+        request.starts_with("get /identity") && request.contains("metadata: true"),
+        "{request}"
+    );
     let request = server.requests.lock()[0].clone();
     assert!(request.ends_with("&subject_token=theirs"), "{request}");
     assert!(request.contains("authorization: Basic aWQ6c2VjcmV0\r\n"), "{request}");
@@ -307,14 +314,14 @@ async fn the_token_goes_with_every_call() {
 async fn a_token_is_fetched_once_for_all_and_kept() {
     let server = TokenServer::granting(3600).await;
     let tokens = Arc::new(Tokens::of(server.user()));
-    let asking: Vec<_> = (0..8)
+    let calls: Vec<_> = (0..8)
         .map(|_| {
             let tokens = tokens.clone();
             tokio::spawn(async move { header(&tokens).await })
         })
         .collect();
-    for asked in asking {
-        assert_eq!(asked.await.unwrap(), "Bearer tok");
+    for call in calls {
+        assert_eq!(call.await.unwrap(), "Bearer tok");
     }
     assert_eq!(server.requested(), 1);
 }

@@ -79,15 +79,15 @@ proptest! {
             rows.iter().map(|(key, cells)| (key.clone(), row(key, *cells))).collect();
         flaky.0.lock().reads = reads;
 
-        let mut asked = query(&wanted);
+        let mut request = query(&wanted);
         if let Some(limit) = limit {
-            asked = asked.limit(limit);
+            request = request.limit(limit);
         }
         if reversed {
-            asked = asked.reversed();
+            request = request.reversed();
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let read = runtime.block_on(flaky.client().table("t").unwrap().read_rows(asked).collect());
+        let read = runtime.block_on(flaky.client().table("t").unwrap().read_rows(request).collect());
 
         let is_wanted = |key: &[u8]| match &wanted {
             Wanted::All => true,

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn parents_and_ids_that_are_malformed_are_told_the_form() {
+    fn malformed_parents_and_ids_are_rejected_with_the_expected_form() {
         let long = "t".repeat(51);
         for (parent, id) in [
             ("", "t"),

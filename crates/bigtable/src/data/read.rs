@@ -187,7 +187,7 @@ impl RowMessages {
         if self.last_scanned
             && !scan.mid_row()
             && self.sink.chunks().is_empty()
-            && let Some(row) = scan.passed_row()
+            && let Some(row) = scan.completed_row()
         {
             let last_scanned_row_key = row.to_vec().into();
             let message = v2::ReadRowsResponse { last_scanned_row_key, ..Default::default() };

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_open_or_closed_as_asked() {
+    fn ends_are_open_or_closed_as_requested() {
         assert_eq!(range(closed("a"), through("a")).unwrap(), RowRange::new("a", "a\0"));
         assert_eq!(range(open("a"), until("b")).unwrap(), RowRange::new("a\0", "b"));
         assert_eq!(range(None, None).unwrap(), RowRange::all());

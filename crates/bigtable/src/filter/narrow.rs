@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_is_narrowed_within_what_it_was_asked_for() {
+    fn a_scan_is_narrowed_within_the_requested_rows() {
         let mut spec = ScanSpec {
             rows: vec![RowRange::new("a", "c"), RowRange::new("p", "pz")],
             columns: Columns::Families(vec![FamilyColumns::all("a"), FamilyColumns::all("b")]),

@@ -11,7 +11,7 @@ use super::program_state::{ProgramState, Verdict, cell_bytes};
 /// The changes that the filter has made to a copy of a cell.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Change {
-    /// An index into the residual filter's labels, starting at 1; 0 is no label.
+    /// An index into the residual filter's labels, starting at 1; 0 means no label.
     pub label: u16,
     pub stripped: bool,
 }

@@ -1,17 +1,11 @@
-//! The shape of value types, which nest. Their fields have the same numbers in
-//! both services.
+//! The shape of value types, which nest. Both services use the same type.
 
 use std::mem::size_of;
 
 use super::shape::{Counter, Field, FieldKind, Shape};
-use crate::proto::{admin, v2};
+use crate::proto::v2;
 
-/// The larger of the two services' types.
-const TYPE_BYTES: usize = if size_of::<v2::Type>() > size_of::<admin::Type>() {
-    size_of::<v2::Type>()
-} else {
-    size_of::<admin::Type>()
-};
+const TYPE_BYTES: usize = size_of::<v2::Type>();
 
 /// A nested type.
 const fn inner(tag: u32) -> Field {

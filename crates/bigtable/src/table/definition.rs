@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn granularity_is_millis_unless_micros_are_asked_for() {
+    fn granularity_is_millis_unless_micros_are_requested() {
         let declared = |granularity| {
             Definition::from_request(admin::Table { granularity, ..Default::default() }, vec![])
         };

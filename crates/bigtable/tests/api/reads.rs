@@ -55,7 +55,7 @@ async fn found(client: &mut Client, request: v2::ReadRowsRequest) -> Vec<String>
 }
 
 #[tokio::test]
-async fn the_rows_asked_for_come_once_and_in_order() {
+async fn the_requested_rows_are_returned_once_and_in_order() {
     let (_server, mut client) = ten_rows().await;
     let rows = Some(v2::RowSet {
         row_keys: vec!["r7".into(), "r3".into(), "r7".into(), "none".into()],

@@ -37,7 +37,7 @@ async fn answer(
 }
 
 #[tokio::test]
-async fn a_compressed_request_is_told_what_is_accepted() {
+async fn the_response_to_a_compressed_request_lists_the_accepted_encodings() {
     let server = Server::with_table();
     for method in ["ReadRows", "MutateRow", "MutateRows", "CheckAndMutateRow"] {
         let path = format!("/google.bigtable.v2.Bigtable/{method}");

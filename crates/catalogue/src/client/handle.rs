@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::uri::PathAndQuery;
 use parking_lot::Mutex;
 use prost::Message;
+use stele_grpc::Pending;
 use tonic::codec::Streaming;
 use tonic::{Request, Status};
 
@@ -72,24 +73,28 @@ impl Handle {
         Some(Target { fid, cookie: self.cookie.lock().clone() })
     }
 
-    fn learn(&self, cookie: &Bytes) {
+    fn set_cookie(&self, cookie: &Bytes) {
         if !cookie.is_empty() {
             *self.cookie.lock() = cookie.clone();
         }
     }
 
     /// Stores records in one commit, whatever the size of the vector.
-    pub async fn put(&self, records: Vec<NewRecord>, flags: u32) -> Result<WriteReply> {
-        let head = PutRequest { catalogue: self.target(), flags, ..Default::default() };
-        let reply = self.write(head, records, [PUT, PUT_STREAM]).await?;
-        self.learn(&reply.catalogue_cookie);
-        Ok(reply)
+    pub fn put(&self, records: Vec<NewRecord>, flags: u32) -> Pending<'_, Result<WriteReply>> {
+        Box::pin(async move {
+            let head = PutRequest { catalogue: self.target(), flags, ..Default::default() };
+            let reply = self.write(head, records, [PUT, PUT_STREAM]).await?;
+            self.set_cookie(&reply.catalogue_cookie);
+            Ok(reply)
+        })
     }
 
     /// Deletes records in one commit, whatever the size of the vector.
-    pub async fn del(&self, keys: Vec<RecordKey>, flags: u32) -> Result<WriteReply> {
-        let head = DelRequest { catalogue: self.target(), flags, ..Default::default() };
-        self.write(head, keys, [DEL, DEL_STREAM]).await
+    pub fn del(&self, keys: Vec<RecordKey>, flags: u32) -> Pending<'_, Result<WriteReply>> {
+        Box::pin(async move {
+            let head = DelRequest { catalogue: self.target(), flags, ..Default::default() };
+            self.write(head, keys, [DEL, DEL_STREAM]).await
+        })
     }
 
     /// Sends a vector of writes in one message, or in several that form one request.
@@ -120,27 +125,36 @@ impl Handle {
     }
 
     /// Deletes all records of a range in one commit.
-    pub async fn del_range(&self, range: Option<Range>, flags: u32) -> Result<WriteReply> {
-        let request = DelRangeRequest { catalogue: self.target(), range, flags };
-        Ok(self.client.calls().del_range(request).await?.into_inner())
+    pub fn del_range(&self, range: Option<Range>, flags: u32) -> Pending<'_, Result<WriteReply>> {
+        Box::pin(async move {
+            let request = DelRangeRequest { catalogue: self.target(), range, flags };
+            Ok(self.client.calls().del_range(request).await?.into_inner())
+        })
     }
 
     /// Reads records; returns one result per key, in the same order. All are read from
     /// one snapshot: the current one, or the one pinned as `at`.
-    pub async fn get(&self, keys: Vec<RecordKey>, flags: u32, at: u64) -> Result<Vec<Found>> {
-        let mut parts = split(keys, RecordKey::encoded_len);
-        match parts.len() {
-            0 => Err(empty_vector()),
-            1 => self.get_part(parts.remove(0), flags, at).await,
-            _ if at == 0 => {
-                let pinned = self.client.pin().await?;
-                let answers = self.get_parts(parts, flags, pinned).await;
-                // An error does not matter, because an unused pin expires.
-                let _ = self.client.unpin(pinned).await;
-                answers
+    pub fn get(
+        &self,
+        keys: Vec<RecordKey>,
+        flags: u32,
+        at: u64,
+    ) -> Pending<'_, Result<Vec<Found>>> {
+        Box::pin(async move {
+            let mut parts = split(keys, RecordKey::encoded_len);
+            match parts.len() {
+                0 => Err(empty_vector()),
+                1 => self.get_part(parts.remove(0), flags, at).await,
+                _ if at == 0 => {
+                    let pinned = self.client.pin().await?;
+                    let answers = self.get_parts(parts, flags, pinned).await;
+                    // An error does not matter, because an unused pin expires.
+                    let _ = self.client.unpin(pinned).await;
+                    answers
+                }
+                _ => self.get_parts(parts, flags, at).await,
             }
-            _ => self.get_parts(parts, flags, at).await,
-        }
+        })
     }
 
     async fn get_parts(
@@ -162,7 +176,7 @@ impl Handle {
         let mut messages = self.read::<_, _, GetReply>(head, keys, GET).await?;
         let mut answers = Vec::with_capacity(requested);
         while let Some(message) = messages.message().await? {
-            self.learn(&message.catalogue_cookie);
+            self.set_cookie(&message.catalogue_cookie);
             answers.extend(message.found.into_iter().map(|found| Found {
                 code: found.code(),
                 value: found.value.into(),
@@ -182,13 +196,13 @@ impl Handle {
     }
 
     /// Reads records in ascending order.
-    pub async fn next(&self, walk: Walk) -> Result<Records> {
-        self.walk(walk, NEXT).await
+    pub fn next(&self, walk: Walk) -> Pending<'_, Result<Records>> {
+        Box::pin(async move { self.walk(walk, NEXT).await })
     }
 
     /// Reads records in descending order.
-    pub async fn prev(&self, walk: Walk) -> Result<Records> {
-        self.walk(walk, PREV).await
+    pub fn prev(&self, walk: Walk) -> Pending<'_, Result<Records>> {
+        Box::pin(async move { self.walk(walk, PREV).await })
     }
 
     async fn walk(&self, walk: Walk, path: &'static str) -> Result<Records> {
@@ -217,9 +231,11 @@ impl Handle {
         Ok(reply.into_inner())
     }
 
-    pub async fn count(&self, range: Option<Range>, at: u64) -> Result<CountReply> {
-        let request = CountRequest { catalogue: self.target(), range, at };
-        Ok(self.client.calls().count(request).await?.into_inner())
+    pub fn count(&self, range: Option<Range>, at: u64) -> Pending<'_, Result<CountReply>> {
+        Box::pin(async move {
+            let request = CountRequest { catalogue: self.target(), range, at };
+            Ok(self.client.calls().count(request).await?.into_inner())
+        })
     }
 }
 

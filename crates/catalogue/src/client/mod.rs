@@ -1,111 +1,21 @@
 //! A client for catalogues, over the network or within the process. It splits large
 //! vectors into the messages of one request, which remains atomic, and caches the
 //! cookie of each catalogue.
+//!
+//! `connection` holds the calls on catalogues and `handle` those on the records of one;
+//! `encode` encodes their vectors, `records` and `segments` decode the replies, and
+//! `transport` connects.
 
+mod connection;
 mod encode;
 mod handle;
 mod records;
 mod segments;
 mod transport;
 
+pub use connection::{Client, Result};
 pub use encode::{NewRecord, RecordKey, WalkStart};
 pub use handle::{Found, Handle, Walk};
 pub use records::{Records, Step};
 pub use segments::Segments;
 pub use stele_grpc::Tls;
-use stele_grpc::{Services, Transport};
-use tonic::Status;
-use tonic::client::Grpc;
-
-use crate::fid::Fid;
-use crate::limits::MESSAGE_BYTES_MAX;
-use crate::proto::catalogues_client::CataloguesClient;
-use crate::proto::*;
-
-pub type Result<T, E = Status> = std::result::Result<T, E>;
-
-/// A client of the catalogues of one server. Cheap to clone.
-#[derive(Clone)]
-pub struct Client {
-    transport: Transport,
-}
-
-fn wire(fids: &[Fid]) -> Vec<bytes::Bytes> {
-    fids.iter().map(|fid| bytes::Bytes::copy_from_slice(fid.bytes())).collect()
-}
-
-impl Client {
-    /// Connects to `host:port` in plain text, or `https://host` with TLS.
-    pub async fn connect(endpoint: &str, tls: &Tls) -> Result<Client> {
-        Ok(Client { transport: transport::connect(endpoint, tls).await? })
-    }
-
-    /// Calls services of this process.
-    pub fn in_process(services: impl Into<Services>) -> Client {
-        Client { transport: Transport::InProcess(services.into()) }
-    }
-
-    /// Returns a client for calls whose messages are encoded here.
-    async fn grpc(&self) -> Result<Grpc<Transport>> {
-        let mut grpc = Grpc::new(self.transport.clone())
-            .max_encoding_message_size(MESSAGE_BYTES_MAX)
-            .max_decoding_message_size(2 * MESSAGE_BYTES_MAX);
-        grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
-        Ok(grpc)
-    }
-
-    fn calls(&self) -> CataloguesClient<Transport> {
-        CataloguesClient::new(self.transport.clone())
-            .max_decoding_message_size(2 * MESSAGE_BYTES_MAX)
-            .max_encoding_message_size(MESSAGE_BYTES_MAX)
-    }
-
-    /// Returns a handle to a catalogue without calling the server.
-    pub fn catalogue(&self, fid: Fid) -> Handle {
-        Handle::new(self.clone(), fid)
-    }
-
-    pub async fn create(&self, fids: &[Fid], flags: u32) -> Result<CataloguesReply> {
-        let request = CreateRequest { fids: wire(fids), flags };
-        Ok(self.calls().create(request).await?.into_inner())
-    }
-
-    pub async fn delete(&self, fids: &[Fid], flags: u32) -> Result<CataloguesReply> {
-        let request = DeleteRequest { fids: wire(fids), flags };
-        Ok(self.calls().delete(request).await?.into_inner())
-    }
-
-    pub async fn lookup(&self, fids: &[Fid]) -> Result<CataloguesReply> {
-        Ok(self.calls().lookup(LookupRequest { fids: wire(fids) }).await?.into_inner())
-    }
-
-    /// Lists catalogues in the order of their ids, from `start` or the first on.
-    pub async fn list(&self, start: Option<Fid>, count: u32, flags: u32) -> Result<ListReply> {
-        let start = start.map(|fid| fid.bytes().to_vec().into()).unwrap_or_default();
-        Ok(self.calls().list(ListRequest { start, count, flags }).await?.into_inner())
-    }
-
-    pub async fn stat(&self, fids: &[Fid]) -> Result<Vec<CatalogueStat>> {
-        Ok(self.calls().stat(StatRequest { fids: wire(fids) }).await?.into_inner().stats)
-    }
-
-    /// Pins the current snapshot for a while and returns its txn.
-    pub async fn pin(&self) -> Result<u64> {
-        Ok(self.calls().pin(PinRequest {}).await?.into_inner().txn)
-    }
-
-    pub async fn unpin(&self, txn: u64) -> Result<bool> {
-        Ok(self.calls().unpin(UnpinRequest { txn }).await?.into_inner().held)
-    }
-
-    /// Waits until a write that was made with NO_WAIT is durable.
-    pub async fn fsync(&self, txn: u64) -> Result<u64> {
-        Ok(self.calls().fsync(FsyncRequest { txn }).await?.into_inner().durable)
-    }
-
-    /// Waits until the records of all deleted catalogues have been removed.
-    pub async fn await_deathrow(&self) -> Result<()> {
-        self.calls().await_deathrow(AwaitDeathrowRequest {}).await?;
-        Ok(())
-    }
-}

@@ -31,7 +31,7 @@ impl Catalogues {
     }
 
     /// Returns the reply when its commit is durable.
-    pub async fn settled<T>(&self, written: Written<T>) -> Result<T> {
+    pub async fn when_durable<T>(&self, written: Written<T>) -> Result<T> {
         if written.no_wait {
             // Request the sync, without waiting for it.
             self.store.on_durable(written.txn, |_| {});
@@ -41,8 +41,8 @@ impl Catalogues {
         Ok(written.reply)
     }
 
-    /// Does the same as `settled`, blocking the thread.
-    pub fn settle<T>(&self, written: Written<T>) -> Result<T> {
+    /// Does the same as `when_durable`, blocking the thread.
+    pub fn wait_until_durable<T>(&self, written: Written<T>) -> Result<T> {
         if !written.no_wait {
             self.store.sync(written.txn)?;
         }

@@ -120,7 +120,7 @@ mod tests {
         let records = vec![Record { key: "k".into(), ..Default::default() }];
         let flags = Flag::CreateCatalogue as u32;
         let put = PutRequest { catalogue: catalogue.clone(), records, flags };
-        service.settle(service.put(&put).unwrap()).unwrap();
+        service.wait_until_durable(service.put(&put).unwrap()).unwrap();
         let gone = Waiting::default().cancellation();
         let count = CountRequest { catalogue: catalogue.clone(), ..Default::default() };
         let delete = DelRangeRequest { catalogue, ..Default::default() };

@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_manifest_that_finds_no_room_to_be_rewritten_goes_on_and_is_rewritten_later() {
+    fn a_manifest_without_space_to_be_rewritten_remains_in_use_and_is_rewritten_later() {
         let sim = SimFiles::new(1);
         let manifest = create(Arc::new(sim.clone()), Path::new("/"), 1);
         let length = || sim.files()[Path::new("/manifest")].len() as u64;

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_open_fragments_keep_is_taken_from_the_room_of_blocks() {
+    fn memory_of_open_fragments_is_taken_from_the_capacity_of_blocks() {
         let cache = BlockCache::new(100_000);
         let fill = || (0..10_000).for_each(|offset| cache.insert(1, offset << 14, filter()));
         fill();
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_without_asking_outlives_what_is_not() {
+    fn entries_that_are_used_outlive_those_that_are_not() {
         let cache = BlockCache::new(100_000);
         let fill = |file| (0..1_000).for_each(|offset| cache.insert(file, offset << 14, filter()));
         fill(1);

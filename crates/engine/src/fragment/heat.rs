@@ -17,7 +17,7 @@ const CACHE_SHARE: u64 = 4;
 /// What the cursors of a rewrite report to its writer.
 #[derive(Debug, Default)]
 pub struct Heat {
-    /// Blocks entered since the writer last asked, and how many of them were cached.
+    /// Blocks entered since the writer last read this count, and how many of them were cached.
     entered: AtomicU32,
     found: AtomicU32,
     /// The last answer to the writer.

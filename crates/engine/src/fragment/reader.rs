@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_for_which_there_is_no_room_goes_through_the_cache() {
+    fn an_index_that_does_not_fit_in_memory_goes_through_the_cache() {
         let cache = BlockCache::new(20_000);
         let fragment = fragment_of(500, &cache);
         assert!(fragment.index_resident.is_empty());

@@ -133,7 +133,7 @@ impl Tree {
 
     /// Adds an entry; returns `false` if the key already exists.
     pub fn insert(&mut self, key: &[u8], value: MemoryValue<'_>) -> bool {
-        if let Some((leaf, at)) = self.beside_newest(key) {
+        if let Some((leaf, at)) = self.after_newest(key) {
             let address = self.arena.push(key, value);
             self.insert_in_leaf(leaf, at, key, address);
             return true;
@@ -156,7 +156,7 @@ impl Tree {
 
     /// Returns the insert position if it is right after the most recent insert, in a
     /// leaf that is not full, and can be determined without a search.
-    fn beside_newest(&self, key: &[u8]) -> Option<(u32, usize)> {
+    fn after_newest(&self, key: &[u8]) -> Option<(u32, usize)> {
         let (number, newest) = self.newest;
         let leaf = self.leaf(number);
         if leaf.keys.is_full() || newest >= leaf.keys.len() {

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use super::steps::{StepOf, count_step};
 use crate::cell::commit::TimeRange;
 use crate::cell::key::Level;
 use crate::cell::normal::decode_times;
@@ -157,7 +158,7 @@ impl Newest {
     }
 
     fn position(&self, stripe: Stripe) -> usize {
-        count_step();
+        count_step(StepOf::Coverage);
         self.list.partition_point(|&(newer, _)| newer > stripe)
     }
 }
@@ -197,7 +198,7 @@ impl Times {
         }
         let mut end = times.max;
         loop {
-            count_step();
+            count_step(StepOf::Coverage);
             let Some(from) = at.filter(|&from| from <= times.max) else { break };
             let next = self.joined.range((stripe, from)..).next();
             let next = next.map(|(&(same, start), &max)| (same, start, max));
@@ -226,7 +227,7 @@ impl Times {
         if self.newest.is_empty() {
             return false;
         }
-        count_step();
+        count_step(StepOf::Coverage);
         let found = self.newest.range(..=(stripe, timestamp)).next_back();
         found.is_some_and(|(&(same, _), &(max, newest))| {
             same == stripe && timestamp <= max && txn < newest
@@ -234,24 +235,11 @@ impl Times {
     }
 }
 
-#[cfg(not(test))]
-#[inline(always)]
-fn count_step() {}
-
-#[cfg(test)]
-thread_local! {
-    static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
-}
-
-#[cfg(test)]
-fn count_step() {
-    STEPS.set(STEPS.get() + 1);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::cell::normal::encode_times;
+    use crate::merge::steps;
     use proptest::prelude::*;
 
     fn txn(number: u64) -> Txn {
@@ -264,10 +252,10 @@ mod tests {
         out
     }
 
-    fn steps(work: impl FnOnce()) -> usize {
-        STEPS.set(0);
+    fn steps_of(work: impl FnOnce()) -> usize {
+        let before = steps(StepOf::Coverage);
         work();
-        STEPS.get()
+        steps(StepOf::Coverage) - before
     }
 
     #[derive(Clone, Debug)]
@@ -357,7 +345,7 @@ mod tests {
         ];
         for (level, times) in kinds {
             let cost = |count: i64| {
-                steps(|| {
+                steps_of(|| {
                     let mut coverage = Coverage::default();
                     for at in 0..count {
                         let number = txn((count - at) as u64 * 2);

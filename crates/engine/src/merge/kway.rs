@@ -1,6 +1,7 @@
 //! The k-way merge of sorted runs.
 
 use super::cursor::{Cursor, EntryPlace};
+use super::steps::{StepOf, count_step};
 use crate::cell::key;
 use crate::error::Result;
 use crate::txn::Txn;
@@ -43,7 +44,7 @@ impl<C: Cursor> Merge<C> {
 
     /// Moves to the first entry at or after `key`.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
-        count_step();
+        count_step(StepOf::Merge);
         self.order.clear();
         for cursor in &mut self.cursors {
             cursor.seek(key)?;
@@ -53,7 +54,7 @@ impl<C: Cursor> Merge<C> {
     }
 
     pub fn advance(&mut self) -> Result<()> {
-        count_step();
+        count_step(StepOf::Merge);
         let first = self.order[0];
         self.cursors[first].next()?;
         if !self.cursors[first].valid() {
@@ -179,24 +180,4 @@ impl<C: Cursor> Merge<C> {
     fn before(&self, a: usize, b: usize) -> bool {
         self.cursors[a].key().cmp(self.cursors[b].key()).then(a.cmp(&b)).is_lt()
     }
-}
-
-#[cfg(not(test))]
-#[inline(always)]
-fn count_step() {}
-
-#[cfg(test)]
-thread_local! {
-    static STEPS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
-}
-
-#[cfg(test)]
-fn count_step() {
-    STEPS.set(STEPS.get() + 1);
-}
-
-/// Returns the number of steps and seeks made by the merges of this thread.
-#[cfg(test)]
-pub fn steps() -> usize {
-    STEPS.get()
 }

@@ -9,14 +9,15 @@ mod read;
 mod rewrite;
 mod skip;
 mod state;
+mod steps;
 mod view;
 
 pub use columns::{Columns, FamilyColumns};
 pub use cursor::{Cursor, EntryPlace};
-#[cfg(test)]
-pub use kway::steps;
 pub use kway::{Covered, Merge};
 pub use read::Reader;
 pub use rewrite::{Rewrite, RewriteOutput, RewriteRules, Rewritten};
 pub use state::ReadState;
+#[cfg(test)]
+pub use steps::{StepOf, steps};
 pub use view::{CellView, Flow, PlaceNote, ReadBudget, ReadEnd, ReadRules, Sink};

@@ -108,7 +108,7 @@ impl<'a> Future for Admission<'a> {
         let Poll::Ready(outcome) = waiting.poll(context) else { return Poll::Pending };
         this.waiting = None;
         Poll::Ready(outcome.and_then(|(memory, log_space)| {
-            let log_space = log_space.ok_or(Error::NoLogKept)?;
+            let log_space = log_space.ok_or(Error::HasExternalLog)?;
             Ok(Permit { memory, log_space, prepared: None })
         }))
     }
@@ -122,7 +122,7 @@ impl Engine {
             Attempt::Busy(need) => need,
         };
         let (memory, log_space) = Waiting::enter(self, need, Mode::Blocking)?.block()?;
-        let log_space = log_space.ok_or(Error::NoLogKept)?;
+        let log_space = log_space.ok_or(Error::HasExternalLog)?;
         Ok(Permit { memory, log_space, prepared: None })
     }
 
@@ -151,7 +151,7 @@ impl Engine {
 
     fn attempt<'a>(&'a self, commit: &'a Commit) -> Result<Attempt<'a>> {
         self.check_failure()?;
-        let log = self.log.own().ok_or(Error::NoLogKept)?;
+        let log = self.log.own().ok_or(Error::HasExternalLog)?;
         let prepared = self.prepare(commit)?;
         let commit_bytes = commit.bytes().len();
         if self.tables.world.spawner.is_none() {

@@ -81,7 +81,7 @@ impl Engine {
         let payload = commit.bytes().clone();
         let entry = LogEntry { stream: TABLES_STREAM, index: txn.raw(), payload };
         let log_space = log_space.take().expect("a permit is used once");
-        self.log.own().ok_or(Error::NoLogKept)?.enqueue_reserved(entry, log_space)?;
+        self.log.own().ok_or(Error::HasExternalLog)?.enqueue_reserved(entry, log_space)?;
         self.latest.store(txn.raw(), Ordering::Release);
         drop(sequencer);
         self.signal_flush(&prepared);
@@ -96,7 +96,7 @@ impl Engine {
         permit: Charge,
         index: Option<u64>,
     ) -> Result<Option<Txn>> {
-        let external = self.log.external().ok_or(Error::LogKept)?;
+        let external = self.log.external().ok_or(Error::HasOwnLog)?;
         let _abort = AbortOnPanic::during("while a commit was applied");
         let mut sequencer = self.sequencer.lock();
         external.check(index)?;

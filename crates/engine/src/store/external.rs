@@ -112,7 +112,7 @@ impl Store {
 
 impl Engine {
     fn apply_at(&self, commit: &Commit, index: Option<u64>) -> Result<Txn> {
-        let LogMode::External(external) = &self.log else { return Err(Error::LogKept) };
+        let LogMode::External(external) = &self.log else { return Err(Error::HasOwnLog) };
         external.check(index)?;
         loop {
             let prepared = Prepared::new(
@@ -132,7 +132,7 @@ impl Engine {
     /// Flushes all memory at one index. Returns whether there was any.
     pub fn flush_all(&self, claim: &Claim<'_>) -> Result<bool> {
         assert_eq!(claim.work, Work::FlushAll, "all memory is flushed at once");
-        let LogMode::External(external) = &self.log else { return Err(Error::LogKept) };
+        let LogMode::External(external) = &self.log else { return Err(Error::HasOwnLog) };
         let (targets, index, bytes) = self.seal_everything(external);
         if targets.is_empty() && index == external.flushed.load(Ordering::Acquire) {
             return Ok(false);

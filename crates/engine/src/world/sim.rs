@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_refuses_growth_until_there_is_room() {
+    fn a_full_disk_refuses_growth_until_there_is_space() {
         let files = machine(1);
         files.set_capacity(Some(1000));
         let file = put(&files, "a", &[1; 900]);

@@ -262,7 +262,7 @@ fn a_full_log_queue_is_written_for_those_who_wait() {
 }
 
 #[test]
-fn those_who_wait_are_told_when_the_store_fails() {
+fn waiters_are_notified_when_the_store_fails() {
     let sim = SimFiles::new(1);
     let mut options = options();
     options.log.linger = HANG_TIMEOUT * 2;

@@ -120,11 +120,11 @@ fn commits_without_an_index_are_refused_here_and_those_with_one_elsewhere() {
     let sim = SimFiles::new(1);
     let (store, table) = sim_store(&sim);
     let refused = store.apply(&set(table, b"r", b"v"), Txn::MAX, Wait::Durable);
-    assert!(matches!(refused, Err(Error::NoLogKept)), "{refused:?}");
+    assert!(matches!(refused, Err(Error::HasExternalLog)), "{refused:?}");
     let world = Powered::new(sim.clone()).world(1);
     let own = Store::open(Path::new("/own"), Options::default(), world).unwrap();
     let refused = own.apply_at(&set(table, b"r", b"v"), 1);
-    assert!(matches!(refused, Err(Error::LogKept)), "{refused:?}");
+    assert!(matches!(refused, Err(Error::HasOwnLog)), "{refused:?}");
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn closing_keeps_what_was_flushed_and_leaves_the_rest_to_the_callers_log() {
 }
 
 #[test]
-fn commits_to_a_table_dropped_since_are_passed_over_when_they_come_again() {
+fn commits_to_a_table_dropped_since_are_skipped_when_they_are_replayed() {
     let sim = SimFiles::new(3);
     let (store, table) = sim_store(&sim);
     let schema = Schema::with_families([Family::new("f")]).unwrap();

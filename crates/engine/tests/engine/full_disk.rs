@@ -77,7 +77,7 @@ fn fill(store: &Store, table: TableId, mut number: u64, value_bytes: usize) -> u
 }
 
 #[test]
-fn a_commit_without_room_is_refused_and_the_next_one_with_room_is_taken() {
+fn a_commit_without_space_is_refused_and_the_next_one_with_space_is_accepted() {
     for (seed, value_bytes) in [(1, 100), (2, 3_000), (3, 70_000)] {
         let sim = SimFiles::new(seed);
         let (store, table) = open(sim_world(&sim));
@@ -158,7 +158,7 @@ fn a_commit_that_was_accepted_is_written_whatever_happens_to_the_disk() {
 }
 
 #[test]
-fn writers_that_wait_for_a_flush_without_room_are_refused_and_go_on_when_there_is_room() {
+fn writers_that_wait_for_a_flush_without_space_are_refused_and_continue_when_there_is_space() {
     let sim = SimFiles::new(1);
     let world = World { spawner: Some(Arc::new(Threads)), ..World::real() };
     let (store, table) = open(World { files: Arc::new(sim.clone()), ..world });
@@ -222,7 +222,7 @@ impl Drop for Mounted {
 }
 
 #[test]
-fn a_store_on_a_small_real_file_system_goes_on_when_there_is_room_again() {
+fn a_store_on_a_small_real_file_system_continues_when_there_is_space_again() {
     let mounted = match Mounted::tmpfs(16 << 20) {
         Ok(mounted) => mounted,
         Err(why) => {

@@ -98,7 +98,7 @@ fn a_manifest_that_cannot_be_synced_stops_the_store_and_nobody_waits_for_ever() 
 }
 
 #[test]
-fn a_flush_that_keeps_failing_is_told_to_writers_and_ends_with_its_cause() {
+fn a_flush_that_keeps_failing_is_reported_to_writers_and_ends_with_its_cause() {
     let sim = SimFiles::new(1);
     let store = open(&sim, options());
     let table = create_table(&store, "t");

@@ -83,7 +83,7 @@ impl Closed {
     fn records(&self) -> Vec<(PathBuf, u64, &'static str)> {
         let segments = self.list("log");
         let mut records = Vec::new();
-        let shown =
+        let read =
             LogDump::open(&files(), self.path()).unwrap().show::<Infallible>(false, &mut |line| {
                 if let LogLine::Record(record) = line {
                     let start = format!("{:012}-", record.segment);
@@ -95,7 +95,7 @@ impl Closed {
                 }
                 Ok(())
             });
-        let Ok(()) = shown;
+        let Ok(()) = read;
         records
     }
 }
@@ -283,7 +283,7 @@ fn every_damaged_log_record_is_found_with_its_place() {
 }
 
 #[test]
-fn a_torn_tail_is_told_apart_from_damage() {
+fn a_torn_tail_is_distinguished_from_damage() {
     let store = Closed::new();
     let (path, offset, kind) = store.records().pop().unwrap();
     assert_eq!(kind, "close");
@@ -322,7 +322,7 @@ fn a_log_that_is_gone_is_found_and_not_taken_for_an_empty_one() {
 fn a_dump_shows_every_mutation_and_every_entry() {
     let store = Closed::new();
     let mut mutations = Vec::new();
-    let shown =
+    let read =
         LogDump::open(&files(), store.path()).unwrap().show::<Infallible>(true, &mut |line| {
             match line {
                 LogLine::Mutation { mutation, .. } => {
@@ -334,7 +334,7 @@ fn a_dump_shows_every_mutation_and_every_entry() {
             }
             Ok(())
         });
-    let Ok(()) = shown;
+    let Ok(()) = read;
     assert_eq!(mutations.len(), 63);
     assert_eq!(mutations[0], (1, "set", "row000".into()));
     let last: Vec<_> = mutations[60..].iter().map(|mutation| mutation.1).collect();
@@ -343,12 +343,12 @@ fn a_dump_shows_every_mutation_and_every_entry() {
     let mut entries = Vec::new();
     for fragment in store.check().fragments {
         let dump = FragmentDump::open(&files(), &fragment.path).unwrap();
-        let shown = dump.entries::<Infallible>(&mut |entry| {
+        let read = dump.entries::<Infallible>(&mut |entry| {
             let entry = entry.unwrap();
             entries.push((entry.kind, entry.row, entry.timestamp, entry.value.map(<[u8]>::len)));
             Ok(())
         });
-        let Ok(()) = shown;
+        let Ok(()) = read;
         assert_eq!(dump.range_tombstones().iter().count() as u64, fragment.range_tombstones);
     }
     assert_eq!(entries[0], ("put", b"row000".to_vec(), Some(7), Some(90)));

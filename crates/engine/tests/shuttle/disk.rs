@@ -27,7 +27,7 @@ struct State {
     names: BTreeMap<PathBuf, usize>,
     files: Vec<Content>,
     /// The number of writes and syncs that succeed before all later ones fail.
-    patience: Option<u32>,
+    operations_left: Option<u32>,
 }
 
 impl State {
@@ -35,8 +35,8 @@ impl State {
         self.names.get(path).copied().ok_or(io::ErrorKind::NotFound.into())
     }
 
-    fn use_patience(&mut self) -> io::Result<()> {
-        match &mut self.patience {
+    fn count_operation(&mut self) -> io::Result<()> {
+        match &mut self.operations_left {
             Some(0) => return Err(io::Error::other("medium error")),
             Some(left) => *left -= 1,
             None => {}
@@ -60,7 +60,7 @@ impl Disk {
 
     /// Makes all writes and syncs fail after the given number of them.
     pub fn fail_after(&self, operations: u32) {
-        self.state().patience = Some(operations);
+        self.state().operations_left = Some(operations);
     }
 
     /// Returns what is left if the process dies now.
@@ -78,7 +78,8 @@ impl Disk {
         let state = self.state();
         let files =
             state.files.iter().map(|content| Content { now: left(content), ..Content::default() });
-        let copy = State { names: state.names.clone(), files: files.collect(), patience: None };
+        let copy =
+            State { names: state.names.clone(), files: files.collect(), operations_left: None };
         Disk { state: Arc::new(Mutex::new(copy)), steps: None }
     }
 
@@ -182,7 +183,7 @@ impl File for DiskFile {
 
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         let mut state = self.disk.step();
-        state.use_patience()?;
+        state.count_operation()?;
         let content = &mut state.files[self.number];
         let end = offset as usize + buf.len();
         if content.now.len() < end {
@@ -196,7 +197,7 @@ impl File for DiskFile {
     fn sync_data(&self) -> io::Result<()> {
         let begun = self.disk.step().files[self.number].clone();
         let mut state = self.disk.step();
-        state.use_patience()?;
+        state.count_operation()?;
         let content = &mut state.files[self.number];
         // A sync that began later may have finished first.
         if begun.writes > content.synced_writes {

@@ -156,7 +156,7 @@ fn committer(bench: &Arc<Bench>, level: Level, commits: usize) -> thread::JoinHa
 }
 
 #[test]
-fn an_answer_means_that_the_record_is_in_the_file_at_the_level_asked_for() {
+fn an_answer_means_that_the_record_is_in_the_file_at_the_requested_level() {
     explore(4_000, || {
         let bench = Bench::new();
         let levels = [Level::Durable, Level::Written, Level::Durable, Level::Written];
@@ -226,7 +226,7 @@ fn callbacks_come_once_and_in_order_without_anybody_waiting() {
 }
 
 #[test]
-fn who_waits_for_room_in_the_queue_gets_on() {
+fn a_caller_that_waits_for_space_in_the_queue_proceeds() {
     explore(4_000, || {
         let bench = Bench::new();
         let threads: Vec<_> = (0..3)
@@ -264,7 +264,7 @@ fn commit_until_failure(bench: &Arc<Bench>, level: Level, callbacks: &AtomicU64)
 }
 
 #[test]
-fn a_failed_write_or_sync_reaches_everybody_and_nobody_is_told_a_lie() {
+fn a_failed_write_or_sync_is_reported_to_every_caller() {
     explore(6_000, || {
         let bench = Bench::new();
         bench.disk.fail_after(thread_rng().gen_range(0..12));

@@ -124,7 +124,7 @@ fn readers_and_writers(walk: fn(&Arc<MemoryFragment>) -> Vec<Vec<u8>>) {
 }
 
 #[test]
-fn a_walk_over_a_growing_fragment_has_every_commit_it_was_told_of_whole_and_in_order() {
+fn a_walk_over_a_growing_fragment_has_every_announced_commit_whole_and_in_order() {
     explore(2_000, || readers_and_writers(walk));
 }
 

@@ -119,7 +119,7 @@ impl CallMemory {
 
     /// Returns whether this call keeps others waiting, so that it must not be
     /// slow.
-    pub fn hinders_others(&self) -> bool {
+    pub fn delays_others(&self) -> bool {
         self.0.as_ref().is_some_and(|account| {
             account.pools.turn_wanted.load(Ordering::Relaxed) > 0 && account.has_turn()
         })
@@ -199,13 +199,13 @@ mod tests {
         assert!(second.charge_arrived(MIB, 2 * MIB).is_some(), "the pool is exhausted");
         let waiting = second.charge_arrived(2 * MIB, 2 * MIB).unwrap();
         let waiting = tokio::spawn(waiting);
-        while !first.hinders_others() {
+        while !first.delays_others() {
             tokio::task::yield_now().await;
         }
         drop(first);
         waiting.await.unwrap().unwrap();
         assert_eq!(pools.requests_used(), 2 * MIB as u64);
-        assert!(!second.hinders_others());
+        assert!(!second.delays_others());
     }
 
     #[tokio::test]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use stele_grpc::Pending;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 
 use super::{
@@ -49,17 +50,22 @@ impl Client {
     }
 
     /// Connects over TLS, to an address that begins with `https://`.
-    pub async fn connect_with(address: &str, tls: Option<ClientTlsConfig>) -> Result<Client> {
-        let unreachable = |error: tonic::transport::Error| Error::Unreachable {
-            address: address.to_string(),
-            reason: stele_grpc::chain(&error),
-        };
-        let mut endpoint = Endpoint::from_shared(address.to_string()).map_err(unreachable)?;
-        if let Some(tls) = tls {
-            endpoint = endpoint.tls_config(tls).map_err(unreachable)?;
-        }
-        let endpoint = endpoint.tcp_nodelay(true).connect_timeout(CONNECT_TIMEOUT);
-        Ok(Client::new(endpoint.connect().await.map_err(unreachable)?))
+    pub fn connect_with(
+        address: &str,
+        tls: Option<ClientTlsConfig>,
+    ) -> Pending<'_, Result<Client>> {
+        Box::pin(async move {
+            let unreachable = |error: tonic::transport::Error| Error::Unreachable {
+                address: address.to_string(),
+                reason: stele_grpc::chain(&error),
+            };
+            let mut endpoint = Endpoint::from_shared(address.to_string()).map_err(unreachable)?;
+            if let Some(tls) = tls {
+                endpoint = endpoint.tls_config(tls).map_err(unreachable)?;
+            }
+            let endpoint = endpoint.tcp_nodelay(true).connect_timeout(CONNECT_TIMEOUT);
+            Ok(Client::new(endpoint.connect().await.map_err(unreachable)?))
+        })
     }
 
     pub fn new(channel: Channel) -> Client {
@@ -123,58 +129,72 @@ impl Client {
     }
 
     /// Deletes a range. Returns the number of keys deleted.
-    pub async fn delete(&self, range: &Range) -> Result<i64> {
-        let request = proto::DeleteRequest { range: Some(range.clone().into()) };
-        Ok(self.api().delete(request).await?.into_inner().deleted)
+    pub fn delete<'a>(&'a self, range: &'a Range) -> Pending<'a, Result<i64>> {
+        Box::pin(async move {
+            let request = proto::DeleteRequest { range: Some(range.clone().into()) };
+            Ok(self.api().delete(request).await?.into_inner().deleted)
+        })
     }
 
     /// Resolves a revision or time to the revision to read at.
-    pub async fn snapshot(&self, at: At) -> Result<i64> {
-        let at = match at {
-            At::Newest => None,
-            At::Revision(revision) => Some(snapshot_request::At::Revision(revision)),
-            At::Time(micros) => Some(snapshot_request::At::TimeMicros(micros)),
-        };
-        let request = proto::SnapshotRequest { at };
-        Ok(self.api().snapshot(request).await?.into_inner().revision)
+    pub fn snapshot(&self, at: At) -> Pending<'_, Result<i64>> {
+        Box::pin(async move {
+            let at = match at {
+                At::Newest => None,
+                At::Revision(revision) => Some(snapshot_request::At::Revision(revision)),
+                At::Time(micros) => Some(snapshot_request::At::TimeMicros(micros)),
+            };
+            let request = proto::SnapshotRequest { at };
+            Ok(self.api().snapshot(request).await?.into_inner().revision)
+        })
     }
 
     /// Watches a range and its locks from a revision on (0: from now on).
-    pub async fn watch(&self, range: &Range, revision: i64) -> Result<Watch> {
-        Watch::open(self.clone(), range.clone(), revision).await
+    pub fn watch<'a>(&'a self, range: &'a Range, revision: i64) -> Pending<'a, Result<Watch>> {
+        Box::pin(async move { Watch::open(self.clone(), range.clone(), revision).await })
     }
 
     /// Opens a session that is kept alive until it is closed or dropped.
-    pub async fn session(&self, ttl_seconds: i64) -> Result<Session> {
-        Session::open(self.clone(), ttl_seconds).await
+    pub fn session(&self, ttl_seconds: i64) -> Pending<'_, Result<Session>> {
+        Box::pin(async move { Session::open(self.clone(), ttl_seconds).await })
     }
 
     /// Grants a session that is not kept alive. Returns its id and TTL.
-    pub async fn grant(&self, ttl_seconds: i64) -> Result<(i64, i64)> {
-        let request = proto::NewClientRequest { ttl_seconds };
-        let granted = self.api().new_client(request).await?.into_inner();
-        Ok((granted.client_id, granted.ttl_seconds))
+    pub fn grant(&self, ttl_seconds: i64) -> Pending<'_, Result<(i64, i64)>> {
+        Box::pin(async move {
+            let request = proto::NewClientRequest { ttl_seconds };
+            let granted = self.api().new_client(request).await?.into_inner();
+            Ok((granted.client_id, granted.ttl_seconds))
+        })
     }
 
     /// Renews a session. Returns its TTL.
-    pub async fn keep_alive(&self, client_id: i64) -> Result<i64> {
-        let request = proto::KeepAliveRequest { client_id };
-        Ok(self.api().keep_alive(request).await?.into_inner().ttl_seconds)
+    pub fn keep_alive(&self, client_id: i64) -> Pending<'_, Result<i64>> {
+        Box::pin(async move {
+            let request = proto::KeepAliveRequest { client_id };
+            Ok(self.api().keep_alive(request).await?.into_inner().ttl_seconds)
+        })
     }
 
     /// Revokes a session with its keys and locks.
-    pub async fn revoke(&self, client_id: i64) -> Result<()> {
-        self.api().close_client(proto::CloseClientRequest { client_id }).await?;
-        Ok(())
+    pub fn revoke(&self, client_id: i64) -> Pending<'_, Result<()>> {
+        Box::pin(async move {
+            self.api().close_client(proto::CloseClientRequest { client_id }).await?;
+            Ok(())
+        })
     }
 
-    pub async fn client(&self, client_id: i64) -> Result<GetClientResponse> {
-        Ok(self.api().get_client(proto::GetClientRequest { client_id }).await?.into_inner())
+    pub fn client(&self, client_id: i64) -> Pending<'_, Result<GetClientResponse>> {
+        Box::pin(async move {
+            Ok(self.api().get_client(proto::GetClientRequest { client_id }).await?.into_inner())
+        })
     }
 
     /// Returns the ids of all sessions, ordered by deadline.
-    pub async fn clients(&self) -> Result<Vec<i64>> {
-        Ok(self.api().list_clients(proto::ListClientsRequest {}).await?.into_inner().client_ids)
+    pub fn clients(&self) -> Pending<'_, Result<Vec<i64>>> {
+        Box::pin(async move {
+            Ok(self.api().list_clients(proto::ListClientsRequest {}).await?.into_inner().client_ids)
+        })
     }
 
     /// Returns the holders and waiters of a lock.
@@ -193,12 +213,14 @@ impl Client {
     /// Makes history below a revision unreadable through etcd's API. `physical`
     /// also drops it for all clients, and returns once its space has been
     /// reclaimed.
-    pub async fn compact(&self, revision: i64, physical: bool) -> Result<i64> {
-        let request = proto::CompactRequest { revision, physical };
-        Ok(self.api().compact(request).await?.into_inner().revision)
+    pub fn compact(&self, revision: i64, physical: bool) -> Pending<'_, Result<i64>> {
+        Box::pin(async move {
+            let request = proto::CompactRequest { revision, physical };
+            Ok(self.api().compact(request).await?.into_inner().revision)
+        })
     }
 
-    pub async fn status(&self) -> Result<StatusResponse> {
-        Ok(self.api().status(proto::StatusRequest {}).await?.into_inner())
+    pub fn status(&self) -> Pending<'_, Result<StatusResponse>> {
+        Box::pin(async move { Ok(self.api().status(proto::StatusRequest {}).await?.into_inner()) })
     }
 }

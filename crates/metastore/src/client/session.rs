@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use stele_grpc::Pending;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
@@ -113,8 +114,8 @@ impl Session {
     }
 
     /// Closes the session and releases all that belongs to it.
-    pub async fn close(self) -> Result<()> {
-        self.inner.client.revoke(self.id()).await
+    pub fn close(self) -> Pending<'static, Result<()>> {
+        Box::pin(async move { self.inner.client.revoke(self.id()).await })
     }
 }
 
@@ -128,8 +129,10 @@ impl HeldLock {
         &self.session
     }
 
-    pub async fn release(self) -> Result<()> {
-        self.session.inner.client.release(self.key.clone(), self.session.id()).await
+    pub fn release(self) -> Pending<'static, Result<()>> {
+        Box::pin(async move {
+            self.session.inner.client.release(self.key.clone(), self.session.id()).await
+        })
     }
 
     pub(super) fn proof(&self) -> proto::HeldLock {

@@ -11,7 +11,7 @@ pub struct Put {
     pub key: Bytes,
     /// `None` keeps the existing value.
     pub value: Option<Bytes>,
-    /// 0 is no lease; `None` keeps the existing lease.
+    /// 0 means no lease; `None` keeps the existing lease.
     pub lease: Option<i64>,
     pub prev_kv: bool,
 }

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_head_survives_and_damage_to_it_is_told() {
+    fn the_head_survives_and_damage_to_it_is_reported() {
         let sim = SimFiles::new(1);
         let dir = Path::new("/");
         let mut head = Head::open(Arc::new(sim.clone()), dir).unwrap();

@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn the_membership_in_force_outlives_the_entry_that_said_it() {
+    fn the_current_membership_outlives_the_entry_that_set_it() {
         let sim = SimFiles::new(1);
         let log = open(&sim, Position::default());
         let voters = |index: u64, voter| Entry {

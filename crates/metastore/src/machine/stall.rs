@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_room_is_tried_until_it_has_and_others_are_told() {
+    fn work_without_space_is_retried_until_there_is_some_and_others_are_notified() {
         let stall = Stall::default();
         let mut reported = Vec::new();
         let done = stall.retry(full(), || {

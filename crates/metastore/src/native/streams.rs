@@ -99,7 +99,7 @@ async fn follow(
         let mut taken = Vec::new();
         let next = cursor.next();
         let in_range = &mut |key: &[u8]| filter.range.contains(key);
-        match cursor.take_in_turn(i64::MAX, in_range, &mut taken).await {
+        match cursor.take_with_permit(i64::MAX, in_range, &mut taken).await {
             Ok(()) => {}
             Err(Error::Compacted { compacted }) => {
                 return Error::TooOld { revision: next, waterline: compacted };

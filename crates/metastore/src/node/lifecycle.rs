@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use stele_engine::world::Clock;
+use stele_grpc::Pending;
 use tokio::sync::{Notify, mpsc};
 
 use super::admission::Admission;
@@ -48,42 +49,45 @@ pub(crate) struct Shared {
 
 impl Node {
     /// Opens the member in a directory, which is created if it does not exist.
-    pub async fn open(settings: Settings) -> Result<Node> {
-        let world = settings.world.clone();
-        let new = || Identity {
-            cluster_id: settings.cluster_id.unwrap_or_else(|| random_id(&settings)),
-            member_id: settings.member_id.unwrap_or_else(|| random_id(&settings)),
-        };
-        let dir = settings.dir.join("state");
-        let opened = machine::open(&dir, settings.machine.clone(), world.clone(), new)?;
-        let MachineParts { state, hub, leases, applier } = opened;
-        settings.check_identity(state.identity)?;
-        let mut group_settings =
-            GroupSettings::new(settings.dir.join("log"), world, state.identity.member_id);
-        group_settings.log.sync = settings.sync;
-        let group = Group::open(group_settings, applier.clone()).await?;
-        // Replaying the log took time that must not count against the leases.
-        leases.refresh();
-        let clocks = Clocks::start(settings.world.clock.clone(), applier.history().0.clock_micros);
-        let admission = Admission::new(settings.world.clock.clone());
-        let wake = leases.earlier();
-        let (work, work_ended) = mpsc::channel(1);
-        let shared = Arc::new(Shared {
-            group,
-            applier,
-            state,
-            hub,
-            leases,
-            admission,
-            last: duties::LastRound::default(),
-            clocks,
-            settings,
-            wake,
-            hashing: Arc::default(),
-            work,
-        });
-        let duties = Duties::start(&shared);
-        Ok(Node { shared, duties, work_ended })
+    pub fn open(settings: Settings) -> Pending<'static, Result<Node>> {
+        Box::pin(async move {
+            let world = settings.world.clone();
+            let new = || Identity {
+                cluster_id: settings.cluster_id.unwrap_or_else(|| random_id(&settings)),
+                member_id: settings.member_id.unwrap_or_else(|| random_id(&settings)),
+            };
+            let dir = settings.dir.join("state");
+            let opened = machine::open(&dir, settings.machine.clone(), world.clone(), new)?;
+            let MachineParts { state, hub, leases, applier } = opened;
+            settings.check_identity(state.identity)?;
+            let mut group_settings =
+                GroupSettings::new(settings.dir.join("log"), world, state.identity.member_id);
+            group_settings.log.sync = settings.sync;
+            let group = Group::open(group_settings, applier.clone()).await?;
+            // Replaying the log took time that must not count against the leases.
+            leases.refresh();
+            let clocks =
+                Clocks::start(settings.world.clock.clone(), applier.history().0.clock_micros);
+            let admission = Admission::new(settings.world.clock.clone());
+            let wake = leases.earlier();
+            let (work, work_ended) = mpsc::channel(1);
+            let shared = Arc::new(Shared {
+                group,
+                applier,
+                state,
+                hub,
+                leases,
+                admission,
+                last: duties::LastRound::default(),
+                clocks,
+                settings,
+                wake,
+                hashing: Arc::default(),
+                work,
+            });
+            let duties = Duties::start(&shared);
+            Ok(Node { shared, duties, work_ended })
+        })
     }
 
     /// Runs the duties now. For tests that control the clock.
@@ -94,22 +98,26 @@ impl Node {
     /// Stops the duties and the group, and flushes everything to disk. When it
     /// returns, the directory can be opened again, unless a cursor or an open
     /// range still exists.
-    pub async fn close(self) -> Result<()> {
-        let Node { shared, duties, mut work_ended } = self;
-        duties.stop().await;
-        // The duties have ended, and calls only borrow the node.
-        let Some(shared) = Arc::into_inner(shared) else {
-            return Err(Error::Internal("the metastore is still in use: it was not closed".into()));
-        };
-        let Shared { group, state, work, .. } = shared;
-        let closed = match group.close().await {
-            // Flush, so that the next start has no log to replay.
-            Ok(()) => state.store.flush(state.tables.user).map_err(Error::from),
-            Err(error) => Err(error),
-        };
-        drop(work);
-        while work_ended.recv().await.is_some() {}
-        closed
+    pub fn close(self) -> Pending<'static, Result<()>> {
+        Box::pin(async move {
+            let Node { shared, duties, mut work_ended } = self;
+            duties.stop().await;
+            // The duties have ended, and calls only borrow the node.
+            let Some(shared) = Arc::into_inner(shared) else {
+                return Err(Error::Internal(
+                    "the metastore is still in use: it was not closed".into(),
+                ));
+            };
+            let Shared { group, state, work, .. } = shared;
+            let closed = match group.close().await {
+                // Flush, so that the next start has no log to replay.
+                Ok(()) => state.store.flush(state.tables.user).map_err(Error::from),
+                Err(error) => Err(error),
+            };
+            drop(work);
+            while work_ended.recv().await.is_some() {}
+            closed
+        })
     }
 
     /// Returns the Raft group, for statistics about its log and queue.

@@ -39,14 +39,14 @@ impl Writer {
         let open = front(node, header);
         let query = RangeQuery::new(KeyRange::all()).at(header.revision);
         let mut bytes = open.len();
-        let mut scan = node.reader(Floor::Begun).open(&query)?;
+        let mut scan = node.reader(Floor::InProgress).open(&query)?;
         let measure = &mut |view: KeyView<'_>| bytes += wire::field_len(view.wire_len());
         while scan.next(READ_BYTES, measure)?.is_none() {
             tokio::task::yield_now().await;
         }
         let whole = bytes.next_multiple_of(BLOCK_BYTES);
         Ok(Writer {
-            keys: Some(node.reader(Floor::Begun).open(&query)?),
+            keys: Some(node.reader(Floor::InProgress).open(&query)?),
             open,
             padding: whole - bytes,
             left: whole as u64,

@@ -59,7 +59,7 @@ impl State {
         let selection = Selection::new(query, SORTED_BYTES_MAX);
         let scan =
             if done { None } else { Some(self.scan_for(&selection, at, query.range.rows())?) };
-        let floor = if floor == Floor::Compacted { Floor::Begun } else { floor };
+        let floor = if floor == Floor::Compacted { Floor::InProgress } else { floor };
         let (state, last) = (self.clone(), Vec::new());
         Ok(RangeScan { state, scan, selection, floor, at, revision, count, last })
     }

@@ -10,9 +10,9 @@ use crate::error::{Error, Result};
 pub enum Floor {
     /// To the compacted revision.
     Compacted,
-    /// To the waterline, for an etcd client whose read has begun: Compact does
-    /// not stop it.
-    Begun,
+    /// To the waterline, for an etcd client's read in progress, which Compact does
+    /// not stop.
+    InProgress,
     /// To the waterline.
     Retained,
 }
@@ -45,7 +45,7 @@ impl State {
             Floor::Compacted if at < self.compacted() => {
                 Err(Error::Compacted { compacted: self.compacted() })
             }
-            Floor::Begun if at < self.waterline() => {
+            Floor::InProgress if at < self.waterline() => {
                 Err(Error::Compacted { compacted: self.waterline() })
             }
             Floor::Retained if at < self.waterline() => {

@@ -77,14 +77,14 @@ impl Cursor {
     }
 
     /// Like `take`, but waits for a permit before it reads history.
-    pub async fn take_in_turn(
+    pub async fn take_with_permit(
         &mut self,
         until: i64,
         wanted: &mut (dyn FnMut(&[u8]) -> bool + Send),
         out: &mut Vec<Event>,
     ) -> Result<()> {
         let Some(to) = self.take_recent(until, wanted, out) else { return Ok(()) };
-        let _turn = self.hub.history_turn().await;
+        let _permit = self.hub.history_permit().await;
         self.take_history(to, wanted, out)
     }
 
@@ -194,7 +194,7 @@ impl Cursor {
         let state = &self.hub.state;
         let floor = match self.floor {
             Floor::Compacted => state.compacted(),
-            Floor::Begun | Floor::Retained => state.waterline(),
+            Floor::InProgress | Floor::Retained => state.waterline(),
         };
         if self.next < floor { Err(Error::Compacted { compacted: floor }) } else { Ok(()) }
     }

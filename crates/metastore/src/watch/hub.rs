@@ -24,14 +24,14 @@ pub struct Hub {
     newest: watch::Sender<i64>,
     pub(super) cursors: AtomicUsize,
     /// Limits the concurrent readers of history; and the number of such reads.
-    history_turns: Arc<Semaphore>,
+    history_permits: Arc<Semaphore>,
     pub(super) history_reads: AtomicU64,
     /// Calls that wait for a lock, by key.
     lock_waiters: Mutex<HashMap<Bytes, Weak<Notify>>>,
 }
 
 /// A permit to read history, until it is dropped.
-pub struct HistoryTurn(#[allow(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
+pub struct HistoryPermit(#[allow(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
 
 impl Hub {
     pub fn new(state: Arc<State>, bytes_max: usize) -> Hub {
@@ -42,7 +42,7 @@ impl Hub {
             ring: RwLock::new(ring),
             newest: watch::Sender::new(newest),
             cursors: AtomicUsize::new(0),
-            history_turns: Arc::new(Semaphore::new(Hub::history_readers_max())),
+            history_permits: Arc::new(Semaphore::new(Hub::history_readers_max())),
             history_reads: AtomicU64::new(0),
             lock_waiters: Mutex::default(),
         }
@@ -55,9 +55,9 @@ impl Hub {
     }
 
     /// Waits for a permit to read history.
-    pub fn history_turn(&self) -> impl Future<Output = HistoryTurn> + Send + use<> {
-        let turn = self.history_turns.clone().acquire_owned();
-        async move { HistoryTurn(turn.await.expect("the semaphore is never closed")) }
+    pub fn history_permit(&self) -> impl Future<Output = HistoryPermit> + Send + use<> {
+        let permit = self.history_permits.clone().acquire_owned();
+        async move { HistoryPermit(permit.await.expect("the semaphore is never closed")) }
     }
 
     /// Returns how often a range of history was read.

@@ -13,4 +13,4 @@ mod ring;
 
 pub use cursor::Cursor;
 pub use event::{Event, EventKind};
-pub use hub::{HistoryTurn, Hub};
+pub use hub::{HistoryPermit, Hub};

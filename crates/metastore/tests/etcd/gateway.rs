@@ -104,7 +104,7 @@ async fn watches_and_renewals_are_objects_line_by_line() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn probes_are_told_how_the_member_is() {
+async fn probes_report_the_health_of_the_member() {
     let peer = Peer::ours().await;
     let get = async |path: &str| text(send(&peer, "GET", path, "").await).await;
     assert_eq!(get("/health").await, r#"{"health":"true","reason":""}"#);

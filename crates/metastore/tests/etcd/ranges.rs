@@ -42,7 +42,7 @@ fn check(response: &RangeResponse) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_range_that_finds_no_room_in_memory_is_answered_all_the_same() {
+async fn a_range_that_does_not_fit_in_memory_is_answered_all_the_same() {
     let gathered = filled(Options::default()).await;
     let expected = range(&gathered, all()).await;
     check(&expected);

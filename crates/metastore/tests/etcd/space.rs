@@ -36,8 +36,10 @@ async fn disarm(peer: &Peer) -> Vec<AlarmMember> {
 }
 
 async fn delete(peer: &Peer, key: &'static str, range_end: &'static str) -> i64 {
-    let asked = DeleteRangeRequest { key: key.into(), range_end: range_end.into(), prev_kv: false };
-    let done: DeleteRangeResponse = peer.call("/etcdserverpb.KV/DeleteRange", asked).await.unwrap();
+    let request =
+        DeleteRangeRequest { key: key.into(), range_end: range_end.into(), prev_kv: false };
+    let done: DeleteRangeResponse =
+        peer.call("/etcdserverpb.KV/DeleteRange", request).await.unwrap();
     done.deleted
 }
 
@@ -117,7 +119,7 @@ async fn with_the_alarm_up_nothing_is_put_and_everything_else_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn disarmed_without_room_the_alarm_is_back_with_the_next_put() {
+async fn disarmed_without_space_the_alarm_is_raised_by_the_next_put() {
     let peer = Peer::of_quota(QUOTA).await;
     fill(&peer).await;
     let cleared = disarm(&peer).await;

@@ -86,7 +86,7 @@ async fn watchers_that_come_while_much_happens_miss_nothing_and_see_nothing_twic
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_reads_late_is_told_everything() {
+async fn a_client_that_reads_late_receives_everything() {
     let peer = Peer::ours().await;
     let mut watch = Watch::open(&peer).await;
     assert!(watch.create(of("k", "", 0)).await.created);
@@ -104,7 +104,7 @@ async fn a_client_that_reads_late_is_told_everything() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_that_is_too_large_comes_in_fragments_if_that_was_asked_for() {
+async fn a_batch_that_is_too_large_is_sent_in_fragments_if_requested() {
     let peer = Peer::ours().await;
     for key in ["a", "b", "c"] {
         put(&peer, key, Bytes::from(vec![7; 700 << 10])).await;
@@ -129,7 +129,7 @@ async fn a_batch_that_is_too_large_comes_in_fragments_if_that_was_asked_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn progress_is_told_when_all_watchers_are_up_to_date() {
+async fn progress_is_reported_when_all_watchers_are_up_to_date() {
     let peer = Peer::ours().await;
     let mut watch = Watch::open(&peer).await;
     let ask = || RequestUnion::ProgressRequest(WatchProgressRequest {});
@@ -152,7 +152,7 @@ async fn progress_is_told_when_all_watchers_are_up_to_date() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn idle_watchers_are_told_how_far_they_are_if_they_asked() {
+async fn idle_watchers_receive_their_progress_if_they_requested_it() {
     let progress_interval = Duration::from_millis(50);
     let peer = Peer::with(Options { progress_interval, ..Options::default() }).await;
     let mut watch = Watch::open(&peer).await;
@@ -168,7 +168,7 @@ async fn idle_watchers_are_told_how_far_they_are_if_they_asked() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_has_said_all_it_wants_goes_on_watching() {
+async fn a_client_that_has_ended_its_requests_continues_to_watch() {
     let peer = Peer::ours().await;
     let create = RequestUnion::CreateRequest(of("k", "", 0));
     let only = tokio_stream::once(WatchRequest { request_union: Some(create) });

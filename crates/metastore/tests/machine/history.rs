@@ -179,7 +179,7 @@ fn the_waterline_keeps_what_reads_at_or_above_it_see() {
 }
 
 #[test]
-fn a_compacted_deletion_is_still_told_to_a_watcher_that_starts_at_it() {
+fn a_compacted_deletion_is_still_sent_to_a_watcher_that_starts_at_it() {
     let mut member = Member::new();
     member.put("a", "1");
     member.delete(KeyRange::single("a"));

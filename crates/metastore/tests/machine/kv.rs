@@ -122,7 +122,7 @@ fn a_limit_tells_that_there_is_more_and_the_count_ignores_it() {
 }
 
 #[test]
-fn ranges_are_ordered_and_filtered_as_asked() {
+fn ranges_are_ordered_and_filtered_as_requested() {
     let member = abc();
     let keys = |query: RangeQuery| member.keys(&query).concat();
     let by = |target, order| RangeQuery { target, order, ..prefix("") };
@@ -214,8 +214,11 @@ fn operations_of_a_txn_see_those_before_them_at_one_revision() {
     };
     let (revision, answer) = member.txn(txn).unwrap();
     assert_eq!((revision, answer.succeeded), (6, true));
-    let shown: Vec<String> = answer.ops.iter().map(show).collect();
-    assert_eq!(shown, ["5 abc 3", "put 6", "6 b 1", "deleted 1 at 6", "6 ac 3 and more", "6  3",]);
+    let results: Vec<String> = answer.ops.iter().map(show).collect();
+    assert_eq!(
+        results,
+        ["5 abc 3", "put 6", "6 b 1", "deleted 1 at 6", "6 ac 3 and more", "6  3",]
+    );
 }
 
 #[test]
@@ -234,8 +237,8 @@ fn a_range_of_a_txn_descends_over_stored_and_changed_keys() {
         ..Txn::default()
     };
     let (_, answer) = member.txn(txn).unwrap();
-    let shown: Vec<String> = answer.ops[3..].iter().map(show).collect();
-    assert_eq!(shown, ["6 dcaaa 4", "6 dcaa 4 and more", "6 c 3 and more"]);
+    let results: Vec<String> = answer.ops[3..].iter().map(show).collect();
+    assert_eq!(results, ["6 dcaaa 4", "6 dcaa 4 and more", "6 c 3 and more"]);
 }
 
 fn show(answer: &OpAnswer) -> String {

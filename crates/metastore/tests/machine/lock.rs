@@ -52,7 +52,7 @@ fn with_sessions() -> Member {
 }
 
 #[test]
-fn a_lock_is_for_one_or_for_many_who_share_it_in_the_order_of_asking() {
+fn a_lock_is_exclusive_or_shared_and_granted_in_the_order_of_requests() {
     let mut member = with_sessions();
     assert_eq!(acquire(&mut member, 1, LockMode::Shared).unwrap().unwrap().token, 2);
     assert_eq!(acquire(&mut member, 2, LockMode::Shared).unwrap().unwrap().token, 3);
@@ -70,7 +70,7 @@ fn a_lock_is_for_one_or_for_many_who_share_it_in_the_order_of_asking() {
 }
 
 #[test]
-fn asking_again_changes_nothing_and_asking_otherwise_is_refused() {
+fn repeating_a_request_changes_nothing_and_a_different_one_is_refused() {
     let mut member = with_sessions();
     let grant = acquire(&mut member, 1, LockMode::Exclusive).unwrap();
     let revision = member.revision();
@@ -128,7 +128,7 @@ fn grant_release_and_expiry_are_seen_by_watchers() {
     // From the ring, and from history after a restart.
     for _ in 0..2 {
         let events = member.events_from(2).unwrap();
-        let shown: Vec<_> = events
+        let found: Vec<_> = events
             .iter()
             .map(|event| {
                 assert_eq!((event.kind, text(event.key())), (EventKind::Lock, "door".to_string()));
@@ -138,7 +138,7 @@ fn grant_release_and_expiry_are_seen_by_watchers() {
             })
             .collect();
         let expected = [(2, vec![1], 0), (3, vec![1], 1), (4, vec![2], 0), (5, vec![], 0)];
-        assert_eq!(shown, expected);
+        assert_eq!(found, expected);
         member.restart();
     }
 }

@@ -133,7 +133,7 @@ fn a_watcher_that_nobody_was_before_misses_nothing() {
 }
 
 #[test]
-fn a_watcher_that_compaction_overtakes_is_told_where_history_begins() {
+fn a_watcher_that_compaction_overtakes_receives_the_start_of_history() {
     let mut member =
         Member::with(MachineSettings { ring_bytes_max: 0, ..MachineSettings::default() });
     let mut slow = member.parts().hub.cursor(2);
@@ -166,7 +166,7 @@ fn a_hundred_watchers_share_the_bytes_of_an_event() {
 }
 
 #[test]
-fn a_key_that_one_transaction_puts_and_deletes_is_told_of_both() {
+fn a_key_that_one_transaction_puts_and_deletes_has_both_events() {
     let mut member = Member::new();
     member.put("b", "old");
     let all = || Op::Delete(Delete::new(KeyRange::from_wire("a".into(), vec![0].into())));
@@ -222,11 +222,11 @@ async fn watchers_that_lag_read_history_in_turn_and_those_that_do_not_lag_go_on(
     member.put("k", "recent");
     let mut turns = Vec::new();
     for _ in 0..Hub::history_readers_max() {
-        turns.push(hub.history_turn().await);
+        turns.push(hub.history_permit().await);
     }
     let wants_all = || |_: &[u8]| true;
     let (mut events, mut wanted) = (Vec::new(), wants_all());
-    let mut taking = Box::pin(live.take_in_turn(i64::MAX, &mut wanted, &mut events));
+    let mut taking = Box::pin(live.take_with_permit(i64::MAX, &mut wanted, &mut events));
     assert!(poll(&mut taking).is_ready(), "the ring has what it wants");
     drop(taking);
     assert_eq!(events.len(), 1);
@@ -235,7 +235,7 @@ async fn watchers_that_lag_read_history_in_turn_and_those_that_do_not_lag_go_on(
     let mut wanted: Vec<_> = cursors.iter().map(|_| wants_all()).collect();
     let lagging = cursors.iter_mut().zip(&mut wanted).zip(&mut taken);
     let mut lagging: Vec<_> = lagging
-        .map(|((cursor, wanted), taken)| Box::pin(cursor.take_in_turn(i64::MAX, wanted, taken)))
+        .map(|((cursor, wanted), taken)| Box::pin(cursor.take_with_permit(i64::MAX, wanted, taken)))
         .collect();
     assert!(lagging.iter_mut().all(|taking| poll(taking).is_pending()));
     assert_eq!(hub.history_reads(), 0, "all of them queue");

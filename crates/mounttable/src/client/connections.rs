@@ -253,8 +253,8 @@ mod tests {
         let request = connections.request("root.example.com:1", ()).unwrap();
         let sent = request.metadata().get("authorization").unwrap();
         assert_eq!(sent, "Bearer secret");
-        let shown = format!("{:?} {request:?}", connections.credentials);
-        assert!(!shown.contains("Bearer") && !shown.contains("\"secret"), "{shown}");
+        let text = format!("{:?} {request:?}", connections.credentials);
+        assert!(!text.contains("Bearer") && !text.contains("\"secret"), "{text}");
     }
 
     #[test]

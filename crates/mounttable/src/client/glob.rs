@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use stele_grpc::Pending;
 use tokio::sync::mpsc::Sender;
 use tokio::task::JoinSet;
 
@@ -31,30 +32,37 @@ struct Job {
 
 impl Namespace {
     /// Sends matching entries, and errors by name. Rooted patterns give rooted names.
-    pub async fn glob(self: &Arc<Namespace>, pattern: &str, out: &Sender<Found>) -> Result<()> {
-        let (address, relative) = if name::is_rooted(pattern) {
-            name::split_address(pattern)
-        } else {
-            (String::new(), pattern.to_string())
-        };
-        let pattern = Pattern::parse(&relative)?;
-        let prefix = name::join_address(&address, "");
-        let locations = self.rooted(&prefix)?;
-        let mut jobs = JoinSet::new();
-        let mut visited = HashSet::new();
-        let first = Job { prefix, locations, pattern, depth: 0 };
-        jobs.spawn(self.clone().search(first, out.clone()));
-        while let Some(next) = jobs.join_next().await {
-            for job in next.unwrap_or_default() {
-                let key = |location: &Location| (location.full(), job.pattern.to_string());
-                let is_new = job.locations.iter().any(|location| !visited.contains(&key(location)));
-                visited.extend(job.locations.iter().map(key));
-                if is_new && job.depth <= DEPTH_MAX && !out.is_closed() {
-                    jobs.spawn(self.clone().search(job, out.clone()));
+    pub fn glob<'a>(
+        self: &'a Arc<Namespace>,
+        pattern: &'a str,
+        out: &'a Sender<Found>,
+    ) -> Pending<'a, Result<()>> {
+        Box::pin(async move {
+            let (address, relative) = if name::is_rooted(pattern) {
+                name::split_address(pattern)
+            } else {
+                (String::new(), pattern.to_string())
+            };
+            let pattern = Pattern::parse(&relative)?;
+            let prefix = name::join_address(&address, "");
+            let locations = self.rooted(&prefix)?;
+            let mut jobs = JoinSet::new();
+            let mut visited = HashSet::new();
+            let first = Job { prefix, locations, pattern, depth: 0 };
+            jobs.spawn(self.clone().search(first, out.clone()));
+            while let Some(next) = jobs.join_next().await {
+                for job in next.unwrap_or_default() {
+                    let key = |location: &Location| (location.full(), job.pattern.to_string());
+                    let is_new =
+                        job.locations.iter().any(|location| !visited.contains(&key(location)));
+                    visited.extend(job.locations.iter().map(key));
+                    if is_new && job.depth <= DEPTH_MAX && !out.is_closed() {
+                        jobs.spawn(self.clone().search(job, out.clone()));
+                    }
                 }
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Searches one location, and returns the searches that it leads to.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use stele_grpc::Pending;
+
 use super::cache::Cache;
 use super::connections::{self, Connections, Credentials};
 use crate::access::Permissions;
@@ -63,94 +65,110 @@ impl Namespace {
     }
 
     /// Mounts a server at the mounttable that is responsible for the name.
-    pub async fn mount(&self, name: &str, mount: &Mount) -> Result<i64> {
-        use proto::MountFlag::{Leaf, Mt, Replace};
-        let flag = |is_set: bool, flag: proto::MountFlag| if is_set { flag as u32 } else { 0 };
-        let (flags, replace) = (mount.flags, mount.replace);
-        let request = |name: String| proto::MountRequest {
-            name,
-            server: mount.server.clone(),
-            ttl_seconds: mount.ttl_seconds,
-            flags: flag(flags.mt, Mt) | flag(flags.leaf, Leaf) | flag(replace, Replace),
-        };
-        let call =
-            |mut client: connections::Channel, request| async move { client.mount(request).await };
-        let response = self.at_mounttable(name, request, call).await?;
-        Ok(proto::micros(response.deadline.as_ref()))
+    pub fn mount<'a>(&'a self, name: &'a str, mount: &'a Mount) -> Pending<'a, Result<i64>> {
+        Box::pin(async move {
+            use proto::MountFlag::{Leaf, Mt, Replace};
+            let flag = |is_set: bool, flag: proto::MountFlag| if is_set { flag as u32 } else { 0 };
+            let (flags, replace) = (mount.flags, mount.replace);
+            let request = |name: String| proto::MountRequest {
+                name,
+                server: mount.server.clone(),
+                ttl_seconds: mount.ttl_seconds,
+                flags: flag(flags.mt, Mt) | flag(flags.leaf, Leaf) | flag(replace, Replace),
+            };
+            let call = |mut client: connections::Channel, request| async move {
+                client.mount(request).await
+            };
+            let response = self.at_mounttable(name, request, call).await?;
+            Ok(proto::micros(response.deadline.as_ref()))
+        })
     }
 
-    pub async fn unmount(&self, name: &str, server: &str) -> Result<()> {
-        let request = |name: String| proto::UnmountRequest { name, server: server.into() };
-        let call = |mut client: connections::Channel, request| async move {
-            client.unmount(request).await
-        };
-        self.at_mounttable(name, request, call).await.map(drop)
+    pub fn unmount<'a>(&'a self, name: &'a str, server: &'a str) -> Pending<'a, Result<()>> {
+        Box::pin(async move {
+            let request = |name: String| proto::UnmountRequest { name, server: server.into() };
+            let call = |mut client: connections::Channel, request| async move {
+                client.unmount(request).await
+            };
+            self.at_mounttable(name, request, call).await.map(drop)
+        })
     }
 
-    pub async fn delete(&self, name: &str, delete_subtree: bool) -> Result<()> {
-        let request = |name: String| proto::DeleteRequest { name, delete_subtree };
-        let call =
-            |mut client: connections::Channel, request| async move { client.delete(request).await };
-        self.at_mounttable(name, request, call).await.map(drop)
+    pub fn delete<'a>(&'a self, name: &'a str, delete_subtree: bool) -> Pending<'a, Result<()>> {
+        Box::pin(async move {
+            let request = |name: String| proto::DeleteRequest { name, delete_subtree };
+            let call = |mut client: connections::Channel, request| async move {
+                client.delete(request).await
+            };
+            self.at_mounttable(name, request, call).await.map(drop)
+        })
     }
 
     /// Returns the permissions of a node and their version.
-    pub async fn permissions(&self, name: &str) -> Result<(Permissions, String)> {
-        let request = |name: String| proto::GetPermissionsRequest { name };
-        let call = |mut client: connections::Channel, request| async move {
-            client.get_permissions(request).await
-        };
-        let response = self.at_mounttable(name, request, call).await?;
-        Ok((response.permissions.unwrap_or_default().into(), response.version))
+    pub fn permissions<'a>(&'a self, name: &'a str) -> Pending<'a, Result<(Permissions, String)>> {
+        Box::pin(async move {
+            let request = |name: String| proto::GetPermissionsRequest { name };
+            let call = |mut client: connections::Channel, request| async move {
+                client.get_permissions(request).await
+            };
+            let response = self.at_mounttable(name, request, call).await?;
+            Ok((response.permissions.unwrap_or_default().into(), response.version))
+        })
     }
 
-    pub async fn set_permissions(
-        &self,
-        name: &str,
-        permissions: &Permissions,
-        version: &str,
-    ) -> Result<String> {
-        let request = |name: String| proto::SetPermissionsRequest {
-            name,
-            permissions: Some(permissions.clone().into()),
-            version: version.into(),
-        };
-        let call = |mut client: connections::Channel, request| async move {
-            client.set_permissions(request).await
-        };
-        Ok(self.at_mounttable(name, request, call).await?.version)
+    pub fn set_permissions<'a>(
+        &'a self,
+        name: &'a str,
+        permissions: &'a Permissions,
+        version: &'a str,
+    ) -> Pending<'a, Result<String>> {
+        Box::pin(async move {
+            let request = |name: String| proto::SetPermissionsRequest {
+                name,
+                permissions: Some(permissions.clone().into()),
+                version: version.into(),
+            };
+            let call = |mut client: connections::Channel, request| async move {
+                client.set_permissions(request).await
+            };
+            Ok(self.at_mounttable(name, request, call).await?.version)
+        })
     }
 
     /// Watches a subtree of the mounttable that is responsible for the name.
-    pub async fn watch(
-        &self,
-        name: &str,
+    pub fn watch<'a>(
+        &'a self,
+        name: &'a str,
         known: Vec<proto::NodeVersion>,
-    ) -> Result<tonic::Streaming<proto::WatchReply>> {
-        let locations = self.resolve_to_mounttable(name).await?;
-        let mut last = Error::NoMounttable { name: name.into() };
-        for location in locations {
-            let request = proto::WatchRequest { name: location.name, known: known.clone() };
-            match self.connections.watch(&location.server, request).await {
-                Err(error @ Error::Unreachable { .. }) => last = error,
-                done => return done,
+    ) -> Pending<'a, Result<tonic::Streaming<proto::WatchReply>>> {
+        Box::pin(async move {
+            let locations = self.resolve_to_mounttable(name).await?;
+            let mut last = Error::NoMounttable { name: name.into() };
+            for location in locations {
+                let request = proto::WatchRequest { name: location.name, known: known.clone() };
+                match self.connections.watch(&location.server, request).await {
+                    Err(error @ Error::Unreachable { .. }) => last = error,
+                    done => return done,
+                }
             }
-        }
-        Err(last)
+            Err(last)
+        })
     }
 
     /// Checks the rows of the first root that can be reached, and repairs them if
     /// `fix`.
-    pub async fn fsck(&self, fix: bool) -> Result<tonic::Streaming<proto::FsckReply>> {
-        let mut last = Error::NotRooted(String::new());
-        for location in self.rooted("")? {
-            let request = proto::FsckRequest { fix };
-            match self.connections.fsck(&location.server, request).await {
-                Err(error @ Error::Unreachable { .. }) => last = error,
-                done => return done,
+    pub fn fsck(&self, fix: bool) -> Pending<'_, Result<tonic::Streaming<proto::FsckReply>>> {
+        Box::pin(async move {
+            let mut last = Error::NotRooted(String::new());
+            for location in self.rooted("")? {
+                let request = proto::FsckRequest { fix };
+                match self.connections.fsck(&location.server, request).await {
+                    Err(error @ Error::Unreachable { .. }) => last = error,
+                    done => return done,
+                }
             }
-        }
-        Err(last)
+            Err(last)
+        })
     }
 
     /// Makes a call to the first server that can be reached among those that are

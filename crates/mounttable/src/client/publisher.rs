@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use stele_grpc::Pending;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::Instant;
@@ -146,11 +147,13 @@ impl Publisher {
     }
 
     /// Unmounts everything once, and stops.
-    pub async fn stop(self) -> Statuses {
-        drop(self.changes);
-        // It ends when the sender of changes is dropped.
-        let _ = self.working.await;
-        self.statuses.borrow().clone()
+    pub fn stop(self) -> Pending<'static, Statuses> {
+        Box::pin(async move {
+            drop(self.changes);
+            // It ends when the sender of changes is dropped.
+            let _ = self.working.await;
+            self.statuses.borrow().clone()
+        })
     }
 
     fn change(&self, change: Change) {

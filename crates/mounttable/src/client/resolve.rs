@@ -1,5 +1,6 @@
 //! Follows a name from mounttable to mounttable.
 
+use stele_grpc::Pending;
 use tonic::Code;
 
 use super::{Location, Namespace, connections};
@@ -13,26 +14,30 @@ const HOPS_MAX: usize = 32;
 
 impl Namespace {
     /// Returns the servers of a name, and the rest of the name for them.
-    pub async fn resolve(&self, name: &str) -> Result<Entry> {
-        let mut entry = self.start(name)?;
-        for _ in 0..HOPS_MAX {
-            if !entry.flags.mt || entry.flags.leaf {
-                return Ok(entry);
+    pub fn resolve<'a>(&'a self, name: &'a str) -> Pending<'a, Result<Entry>> {
+        Box::pin(async move {
+            let mut entry = self.start(name)?;
+            for _ in 0..HOPS_MAX {
+                if !entry.flags.mt || entry.flags.leaf {
+                    return Ok(entry);
+                }
+                match self.step(&entry).await {
+                    Ok(next) => entry = next,
+                    Err(error) if is_no_mounttable(&error) => return Ok(entry),
+                    // The name ends at this mounttable.
+                    Err(error) if is_no_such_name(&error) && entry.name.is_empty() => {
+                        return Ok(entry);
+                    }
+                    Err(error) => return Err(error),
+                }
             }
-            match self.step(&entry).await {
-                Ok(next) => entry = next,
-                Err(error) if is_no_mounttable(&error) => return Ok(entry),
-                // The name ends at this mounttable.
-                Err(error) if is_no_such_name(&error) && entry.name.is_empty() => return Ok(entry),
-                Err(error) => return Err(error),
-            }
-        }
-        Err(Error::TooDeep { name: name.into() })
+            Err(Error::TooDeep { name: name.into() })
+        })
     }
 
     /// Resolves only the first step, at the root.
-    pub async fn resolve_step(&self, name: &str) -> Result<Entry> {
-        self.step(&self.start(name)?).await
+    pub fn resolve_step<'a>(&'a self, name: &'a str) -> Pending<'a, Result<Entry>> {
+        Box::pin(async move { self.step(&self.start(name)?).await })
     }
 
     /// Returns the mounttables that are responsible for a name, with the name there.

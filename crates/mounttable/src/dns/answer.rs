@@ -61,15 +61,15 @@ pub enum Any {
 pub async fn answer(
     table: &Mounttable,
     zone: &Zone,
-    asked: &Name,
+    queried: &Name,
     kind: RecordType,
     any: Any,
 ) -> Answer {
-    let node = match zone.meaning(asked) {
+    let node = match zone.meaning(queried) {
         None => return Answer::code(ResponseCode::Refused),
         Some(Meaning::Nothing) => return Answer::of(zone, ResponseCode::NXDomain, vec![]),
         Some(Meaning::Address(address)) => {
-            let record = address_record(asked, address, ADDRESS_SECONDS);
+            let record = address_record(queried, address, ADDRESS_SECONDS);
             let records = if wanted(kind, record.record_type()) { vec![record] } else { vec![] };
             return Answer::of(zone, ResponseCode::NoError, records);
         }
@@ -86,11 +86,11 @@ pub async fn answer(
         }
     };
     if kind == RecordType::ANY && any == Any::Minimal {
-        return Answer::of(zone, ResponseCode::NoError, vec![minimal(asked)]);
+        return Answer::of(zone, ResponseCode::NoError, vec![minimal(queried)]);
     }
     let ttl = ttl(&servers, table.now());
     let mut answer =
-        Answer::of(zone, ResponseCode::NoError, records(zone, asked, kind, &servers, ttl));
+        Answer::of(zone, ResponseCode::NoError, records(zone, queried, kind, &servers, ttl));
     if node.is_root() && matches!(kind, RecordType::SOA | RecordType::NS | RecordType::ANY) {
         answer.records.extend(apex(zone).filter(|record| wanted(kind, record.record_type())));
         if !answer.records.is_empty() {
@@ -121,8 +121,8 @@ async fn servers(table: &Mounttable, node: &NodeName) -> Result<Option<Vec<Serve
     }
 }
 
-fn wanted(asked: RecordType, kind: RecordType) -> bool {
-    asked == kind || asked == RecordType::ANY
+fn wanted(queried: RecordType, kind: RecordType) -> bool {
+    queried == kind || queried == RecordType::ANY
 }
 
 /// Returns the seconds until the first of these servers expires.
@@ -134,7 +134,7 @@ fn ttl(servers: &[Server], now_micros: i64) -> u32 {
 
 fn records(
     zone: &Zone,
-    asked: &Name,
+    queried: &Name,
     kind: RecordType,
     servers: &[Server],
     ttl: u32,
@@ -145,13 +145,13 @@ fn records(
         let place = endpoint.as_ref().and_then(Endpoint::host_port);
         if let Some((host, port)) = place {
             let address: Option<IpAddr> = host.parse().ok();
-            records.extend(address.map(|address| address_record(asked, address, ttl)));
+            records.extend(address.map(|address| address_record(queried, address, ttl)));
             records.extend(target(zone, host, address).map(|target| {
-                Record::from_rdata(asked.clone(), ttl, RData::SRV(SRV::new(0, 1, port, target)))
+                Record::from_rdata(queried.clone(), ttl, RData::SRV(SRV::new(0, 1, port, target)))
             }));
         }
         let text = RData::TXT(TXT::new(text(server)));
-        records.push(Record::from_rdata(asked.clone(), ttl, text));
+        records.push(Record::from_rdata(queried.clone(), ttl, text));
     }
     records.retain(|record| wanted(kind, record.record_type()));
     // Two ports of one host give one address record.
@@ -224,7 +224,7 @@ fn apex(zone: &Zone) -> impl Iterator<Item = Record> {
 }
 
 /// The answer to ANY that RFC 8482 recommends.
-fn minimal(asked: &Name) -> Record {
+fn minimal(queried: &Name) -> Record {
     let data = HINFO::new("RFC8482".into(), String::new());
-    Record::from_rdata(asked.clone(), ADDRESS_SECONDS, RData::HINFO(data))
+    Record::from_rdata(queried.clone(), ADDRESS_SECONDS, RData::HINFO(data))
 }

@@ -85,14 +85,14 @@ impl Zone {
     }
 
     /// Returns `None` if the name is not in the zone.
-    pub fn meaning(&self, asked: &Name) -> Option<Meaning> {
-        let asked = asked.to_lowercase();
-        if !self.origin.zone_of(&asked) {
+    pub fn meaning(&self, queried: &Name) -> Option<Meaning> {
+        let queried = queried.to_lowercase();
+        if !self.origin.zone_of(&queried) {
             return None;
         }
-        let own = usize::from(asked.num_labels() - self.origin.num_labels());
+        let own = usize::from(queried.num_labels() - self.origin.num_labels());
         let labels: Option<Vec<&str>> =
-            asked.iter().take(own).map(|label| std::str::from_utf8(label).ok()).collect();
+            queried.iter().take(own).map(|label| std::str::from_utf8(label).ok()).collect();
         let Some(labels) = labels else { return Some(Meaning::Nothing) };
         if let [hex, ADDRESSES] = &labels[..]
             && let Some(address) = parse_address(hex)
@@ -132,8 +132,8 @@ fn parse_address(hex: &str) -> Option<IpAddr> {
 mod tests {
     use super::*;
 
-    fn meaning(asked: &str) -> Option<Meaning> {
-        Zone::new("stele").unwrap().meaning(&Name::from_utf8(asked).unwrap())
+    fn meaning(queried: &str) -> Option<Meaning> {
+        Zone::new("stele").unwrap().meaning(&Name::from_utf8(queried).unwrap())
     }
 
     fn node(name: &str) -> Option<Meaning> {

@@ -32,12 +32,18 @@
 //! seen reference is trusted for a few minutes only: a later change of C finds P
 //! without it, and adds it.
 
-use super::{NodeRows, REFERENCE_TRUSTED, REFERENCED_ROWS_MAX};
+use std::time::Duration;
+
+use super::NodeRows;
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::node::{CHILDREN, Node, reference_column};
 use crate::node_name::NodeName;
 
+/// The maximum number of cached rows whose parents refer to them.
+const REFERENCED_ROWS_MAX: usize = 262_144;
+/// How long a reference is trusted to exist after it was seen.
+const REFERENCE_TRUSTED: Duration = Duration::from_secs(300);
 /// The maximum number of attempts to restore a reference before that is left to the
 /// next change of the row.
 const ATTEMPTS: u32 = 50;

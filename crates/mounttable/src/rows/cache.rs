@@ -8,12 +8,19 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{CHILDREN_SEEN, ROW_FRESH, ROWS_CACHED, SERVERS_CACHED_MAX};
 use crate::clock::{self, Clock};
 use crate::error::Result;
 use crate::node::Node;
 use crate::node_name::NodeName;
 
+/// The default number of cached rows.
+const ROWS_CACHED: usize = 131_072;
+/// The maximum number of servers in all cached rows; beyond it, rows are not cached.
+const SERVERS_CACHED_MAX: usize = 1_000_000;
+/// How long a row is served by default after it was read.
+const ROW_FRESH: Duration = Duration::from_secs(1);
+/// How long a node is assumed to have children after some were seen.
+const CHILDREN_SEEN: Duration = Duration::from_secs(10);
 /// Number of eviction counters, which are shared by rows.
 const COUNTERS: usize = 1024;
 

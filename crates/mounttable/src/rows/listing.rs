@@ -17,11 +17,13 @@ use parking_lot::Mutex;
 use quick_cache::Weighter;
 use stele_bigtable_client::{Filter, Row};
 
-use super::{NodeRows, REFERENCES_MAX};
+use super::NodeRows;
 use crate::error::{Error, Result};
 use crate::node::{CHILDREN, METADATA, Node, VERSION, Version, parse_reference};
 use crate::node_name::NodeName;
 
+/// The maximum number of cached references of all nodes, about 20 bytes each.
+const REFERENCES_MAX: u64 = 2_000_000;
 /// The expected number of cached nodes.
 const NODES: usize = 4096;
 /// The weight of a node without references.

@@ -2,7 +2,8 @@
 
 use stele_bigtable_client::Mutation;
 
-use super::{Kind, Limits, NodeRows, TICK_MICROS};
+use super::node_rows::TICK_MICROS;
+use super::{Kind, Limits, NodeRows};
 use crate::access::Permissions;
 use crate::error::Result;
 use crate::node::{METADATA, Node, PERMISSIONS, PRESENT, STICKY, Server};

@@ -9,8 +9,9 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use super::Mounttable;
+use super::attempts::PAUSE_FIRST;
 use super::collect::{ChildCheck, Garbage};
-use super::{Mounttable, PAUSE_FIRST};
 use crate::error::{Error, Result};
 use crate::node::Node;
 

@@ -47,7 +47,7 @@ impl Mounttable {
         let mut attempts = Attempts::new(call, name);
         loop {
             let tried = self.try_set_permissions(call, &node_name, &permissions, version).await;
-            if let Some(done) = attempts.settle(tried).await {
+            if let Some(done) = attempts.finish(tried).await {
                 return done;
             }
         }

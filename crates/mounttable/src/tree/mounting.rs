@@ -45,7 +45,7 @@ impl Mounttable {
         }
         loop {
             let tried = self.try_mount(call, &node_name, mount, LastNode::AsItIs).await;
-            if let Some(done) = attempts.settle(tried).await {
+            if let Some(done) = attempts.finish(tried).await {
                 return done;
             }
         }
@@ -83,7 +83,7 @@ impl Mounttable {
         let mut attempts = Attempts::new(call, name);
         loop {
             let tried = self.try_unmount(call, &node_name, server).await;
-            if let Some(done) = attempts.settle(tried).await {
+            if let Some(done) = attempts.finish(tried).await {
                 return done;
             }
         }

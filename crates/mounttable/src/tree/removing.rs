@@ -13,7 +13,7 @@ impl Mounttable {
         let mut attempts = Attempts::new(call, name);
         loop {
             let tried = self.try_delete(call, &node_name, subtree).await;
-            if let Some(done) = attempts.settle(tried).await {
+            if let Some(done) = attempts.finish(tried).await {
                 return done;
             }
         }

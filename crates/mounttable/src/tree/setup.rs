@@ -85,7 +85,7 @@ impl Mounttable {
             let mut attempts = Attempts::new(&call, name.as_str());
             loop {
                 let tried = self.create_node(name, permissions).await;
-                if let Some(done) = attempts.settle(tried).await {
+                if let Some(done) = attempts.finish(tried).await {
                     break done?;
                 }
             }

@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use stele_grpc::Pending;
+
 use super::Mounttable;
 use super::collect::{ChildCheck, Garbage};
 use crate::error::Result;
@@ -15,20 +17,24 @@ const STEP_PAUSE: Duration = Duration::from_secs(1);
 
 impl Mounttable {
     /// Sweeps repeatedly, with a pause of about `every` between rounds. Never returns.
-    pub async fn sweep_forever(self: Arc<Mounttable>, every: Duration) {
-        loop {
-            // With jitter, so that servers of the same tables do not sweep at the same
-            // time.
-            tokio::time::sleep(every / 2 + stele_grpc::backoff::jitter(every)).await;
-            if !self.ready.initialized() {
-                continue;
+    pub fn sweep_forever(self: Arc<Mounttable>, every: Duration) -> Pending<'static, ()> {
+        Box::pin(async move {
+            loop {
+                // With jitter, so that servers of the same tables do not sweep at the same
+                // time.
+                tokio::time::sleep(every / 2 + stele_grpc::backoff::jitter(every)).await;
+                if !self.ready.initialized() {
+                    continue;
+                }
+                match self.sweep(STEP_PAUSE).await {
+                    Ok(0) => {}
+                    Ok(cleared) => {
+                        tracing::info!(cleared, "removed expired servers and empty nodes")
+                    }
+                    Err(error) => tracing::warn!(%error, "sweep failed"),
+                }
             }
-            match self.sweep(STEP_PAUSE).await {
-                Ok(0) => {}
-                Ok(cleared) => tracing::info!(cleared, "removed expired servers and empty nodes"),
-                Err(error) => tracing::warn!(%error, "sweep failed"),
-            }
-        }
+        })
     }
 
     /// Goes over all rows once. Returns the number of nodes at which something was

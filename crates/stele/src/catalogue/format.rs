@@ -7,7 +7,7 @@ use stele_catalogue::fid::{DEATHROW, META, RETIRED};
 use stele_catalogue::proto::{CatalogueStat, CataloguesReply, Code, ListReply};
 use stele_catalogue::{Condemned, Fid};
 
-use super::Form;
+use super::command::Form;
 use crate::output::{bytes, count, json_line, table, text};
 use crate::rows::put_bytes;
 use crate::timestamp;
@@ -100,15 +100,15 @@ pub fn stats(out: &mut dyn Write, stats: &[(Fid, CatalogueStat)], form: Form) ->
             )
         });
     }
-    let mut shown = table(&["catalogue", "records", "bytes"], 1);
+    let mut rows = table(&["catalogue", "records", "bytes"], 1);
     for (fid, stat) in stats {
         let row = match stat.code() {
             Code::Ok => [fid.to_string(), count(stat.records), bytes(stat.bytes)],
             _ => [fid.to_string(), "not found".into(), String::new()],
         };
-        shown.add_row(row);
+        rows.add_row(row);
     }
-    writeln!(out, "{shown}")
+    writeln!(out, "{rows}")
 }
 
 /// Returns a record as JSON: printable UTF-8 as text, other bytes in base64.

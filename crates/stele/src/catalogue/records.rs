@@ -10,7 +10,8 @@ use stele_catalogue::Fid;
 use stele_catalogue::client::{NewRecord, RecordKey, Step, Walk, WalkStart};
 use stele_catalogue::proto::{Code, Flag, Range};
 
-use super::{Form, format, outcome, report};
+use super::command::{Form, outcome, report};
+use super::format;
 use crate::Outcome;
 use crate::confirm::confirm;
 use crate::connect::{CatalogueServer, with_hint};

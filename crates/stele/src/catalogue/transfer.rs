@@ -15,7 +15,8 @@ use stele_catalogue::Fid;
 use stele_catalogue::client::{Handle, NewRecord, Step, Walk, WalkStart};
 use stele_catalogue::proto::{Code, Flag};
 
-use super::{Form, format, report};
+use super::command::{Form, report};
+use super::format;
 use crate::Outcome;
 use crate::connect::{CatalogueServer, with_hint};
 use crate::output::things;
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_a_record_and_anything_else_is_told() {
+    fn a_line_is_a_record_and_anything_else_is_rejected() {
         let record = parse(r#"{"key": "a", "value_base64": "/w=="}"#).unwrap();
         assert_eq!((record.key.joined(), record.value.joined()), ("a".into(), vec![0xFF].into()));
         for wrong in [

@@ -52,10 +52,11 @@ impl BigtableServer {
 
     /// Connects and runs `work` with the client.
     pub fn run<T>(&self, work: impl AsyncFnOnce(Client) -> anyhow::Result<T>) -> anyhow::Result<T> {
-        runtime::run(async {
-            let client = Client::connect(self.options()?).await.map_err(with_hint)?;
-            work(client).await
-        })
+        runtime::run(async { work(self.connect().await?).await })
+    }
+
+    async fn connect(&self) -> anyhow::Result<Client> {
+        Client::connect(self.options()?).await.map_err(with_hint)
     }
 
     pub fn options(&self) -> anyhow::Result<Options> {

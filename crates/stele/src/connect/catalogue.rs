@@ -22,11 +22,11 @@ pub struct CatalogueServer {
 impl CatalogueServer {
     /// Connects and runs `work` with the client.
     pub fn run<T>(&self, work: impl AsyncFnOnce(Client) -> anyhow::Result<T>) -> anyhow::Result<T> {
-        runtime::run(async {
-            let client =
-                Client::connect(&self.endpoint, &self.tls.read()?).await.map_err(with_hint)?;
-            work(client).await
-        })
+        runtime::run(async { work(self.connect().await?).await })
+    }
+
+    async fn connect(&self) -> anyhow::Result<Client> {
+        Client::connect(&self.endpoint, &self.tls.read()?).await.map_err(with_hint)
     }
 }
 

@@ -22,6 +22,10 @@ pub struct MetastoreServer {
 impl MetastoreServer {
     /// Connects and runs `work` with the client.
     pub fn run<T>(&self, work: impl AsyncFnOnce(Client) -> anyhow::Result<T>) -> anyhow::Result<T> {
+        runtime::run(async { work(self.connect().await?).await }).map_err(with_hint_if_any)
+    }
+
+    async fn connect(&self) -> anyhow::Result<Client> {
         // Giving certificates implies TLS.
         let address = with_scheme(&self.endpoint, self.tls.is_given());
         let tls = match address.starts_with("https://") {
@@ -34,8 +38,7 @@ impl MetastoreServer {
             }
             false => None,
         };
-        runtime::run(async { work(Client::connect_with(&address, tls).await?).await })
-            .map_err(with_hint_if_any)
+        Ok(Client::connect_with(&address, tls).await?)
     }
 }
 

@@ -11,7 +11,7 @@ use tonic::Code;
 
 use super::address::ENDPOINT;
 use super::hint::{Hint, with_hint};
-use super::runtime::threads;
+use super::runtime::{block_on, threads};
 use super::tls::TlsFiles;
 use crate::private::read_secret_text;
 
@@ -58,7 +58,7 @@ impl NameServer {
         &self,
         work: impl AsyncFnOnce(Arc<Namespace>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
-        threads(Some(THREADS))?.block_on(async { work(self.namespace()?).await })
+        block_on(&threads(Some(THREADS))?, async { work(self.namespace()?).await })
     }
 
     pub fn namespace(&self) -> anyhow::Result<Arc<Namespace>> {

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_read_as_it_is_shown() {
+    fn an_id_is_read_as_it_is_printed() {
         assert_eq!(parse_id("32695410dcc0ca06"), Ok(0x3269_5410_dcc0_ca06));
         assert_eq!(parse_id("0x1f"), Ok(31));
         assert_eq!(parse_id(&hex(-7)), Ok(-7));

@@ -88,12 +88,12 @@ impl Fsck {
         let summary = summary.ok_or_else(|| anyhow!("the check ended without a summary"))?;
         let mut out = io::stdout().lock();
         if self.json {
-            let shown = |problems: &[FsckProblem]| problems.iter().map(shown).collect::<Vec<_>>();
+            let list = |found: &[FsckProblem]| found.iter().map(problem_json).collect::<Vec<_>>();
             let line = json!({
                 "nodes": summary.nodes,
                 "servers": summary.servers,
-                "mended": shown(&repaired),
-                "problems": shown(&problems),
+                "mended": list(&repaired),
+                "problems": list(&problems),
                 "more_problems": summary.more_problems,
                 "sound": problems.is_empty(),
             });
@@ -115,7 +115,7 @@ impl Fsck {
     }
 }
 
-fn shown(problem: &FsckProblem) -> serde_json::Value {
+fn problem_json(problem: &FsckProblem) -> serde_json::Value {
     json!({"kind": problem.kind, "name": problem.name, "problem": problem.description})
 }
 

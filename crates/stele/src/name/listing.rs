@@ -51,7 +51,7 @@ impl Resolve {
         let Some(entry) = resolved else { return Ok(Outcome::Absent) };
         let mut out = io::stdout().lock();
         if self.json {
-            json_line(&mut out, &shown(&entry))?;
+            json_line(&mut out, &entry_json(&entry))?;
         } else {
             for (full, server) in entry.names().iter().zip(&entry.servers) {
                 writeln!(out, "{full}{}", until(server.deadline_micros))?;
@@ -68,7 +68,7 @@ fn until(deadline_micros: i64) -> String {
     }
 }
 
-fn shown(entry: &Entry) -> Value {
+fn entry_json(entry: &Entry) -> Value {
     let server = |server: &stele_mounttable::node::Server| json!({"server": server.address, "deadline_micros": server.deadline_micros});
     json!({
         "name": entry.name,
@@ -102,7 +102,7 @@ impl Ls {
         for entry in &entries {
             let last = entry.name.rsplit('/').next().unwrap_or_default();
             match (self.json, self.long) {
-                (true, _) => json_line(&mut out, &shown(entry))?,
+                (true, _) => json_line(&mut out, &entry_json(entry))?,
                 (false, false) => writeln!(out, "{last}")?,
                 (false, true) => write_long(&mut out, last, entry)?,
             }
@@ -145,7 +145,7 @@ impl Tree {
         let mut out = io::stdout().lock();
         for entry in &entries {
             if self.json {
-                json_line(&mut out, &shown(entry))?;
+                json_line(&mut out, &entry_json(entry))?;
                 continue;
             }
             let depth = entry.name.split('/').filter(|part| !part.is_empty()).count();
@@ -188,7 +188,7 @@ impl Glob {
         let mut out = io::stdout().lock();
         for entry in &entries {
             match (self.json, self.long) {
-                (true, _) => json_line(&mut out, &shown(entry))?,
+                (true, _) => json_line(&mut out, &entry_json(entry))?,
                 (false, false) => writeln!(out, "{}", entry.name)?,
                 (false, true) => write_long(&mut out, &entry.name, entry)?,
             }

@@ -20,6 +20,7 @@ use super::rows::{INSTANCE, PROJECT};
 use crate::Outcome;
 use crate::connect::{NameServer, threads};
 use crate::output::{count, json_line, table};
+use crate::proc_stat::ProcStat;
 
 /// The number of mounts per third-level node, and of third-level nodes per second-level
 /// node.
@@ -250,14 +251,11 @@ impl Stress {
         if self.cpu_of.is_empty() {
             return Ok(None);
         }
-        let mut ticks = 0;
-        for pid in &self.cpu_of {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-            let stat = stat.with_context(|| format!("the CPU time of process {pid}"))?;
-            ticks += cpu_ticks(&stat).with_context(|| format!("process {pid} has no CPU time"))?;
+        let mut seconds = 0.0;
+        for &pid in &self.cpu_of {
+            seconds += ProcStat::of(pid)?.cpu_seconds();
         }
-        let per_second = rustix::param::clock_ticks_per_second();
-        Ok(Some(Duration::from_secs_f64(ticks as f64 / per_second as f64)))
+        Ok(Some(Duration::from_secs_f64(seconds)))
     }
 
     /// Returns the number of entries found, and the microseconds to the first and the
@@ -325,9 +323,9 @@ impl Stress {
             });
             return Ok(json_line(&mut out, &line)?);
         }
-        let mut shown = table(&["", "per second", "p50 us", "p99 us", "CPU us"], 1);
+        let mut rows = table(&["", "per second", "p50 us", "p99 us", "CPU us"], 1);
         for measured in measured {
-            shown.add_row([
+            rows.add_row([
                 measured.what.to_string(),
                 count(measured.rate() as u64),
                 count(measured.percentile(0.5)),
@@ -335,7 +333,7 @@ impl Stress {
                 measured.cpu_micros().map_or("-".into(), |micros| format!("{micros:.1}")),
             ]);
         }
-        writeln!(out, "{shown}")?;
+        writeln!(out, "{rows}")?;
         let (created, rate) = (count(filled.mounts), count(filled.per_second as u64));
         writeln!(out, "{created} mounts created, {rate} per second")?;
         writeln!(
@@ -409,29 +407,11 @@ async fn missing(
     Ok(missing)
 }
 
-/// Returns the user and system time of a process from its `stat` line. The process name
-/// may contain anything; it ends at the last parenthesis.
-fn cpu_ticks(stat: &str) -> Option<u64> {
-    let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    Some(user + system)
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
 
     use super::*;
-
-    #[test]
-    fn cpu_time_is_found_behind_any_name() {
-        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 500 0 3 0 250 50 0 0 20 0 4 0 100 1 1";
-        assert_eq!(cpu_ticks(stat), Some(300));
-        assert_eq!(cpu_ticks("7 (a) S 1"), None);
-        let own = std::fs::read_to_string("/proc/self/stat").unwrap();
-        assert!(cpu_ticks(&own).is_some());
-    }
 
     #[test]
     fn names_have_four_elements_and_none_comes_twice() {

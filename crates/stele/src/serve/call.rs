@@ -19,7 +19,7 @@ use rustls::pki_types::CertificateDer;
 use stele_grpc::memory::CallMemory;
 use stele_grpc::{ResponseFuture, Services, offload};
 use stele_metastore::etcd;
-use stele_mounttable::identity::ShownCertificate;
+use stele_mounttable::identity::PeerCertificate;
 use stele_mounttable::proto;
 use tokio::time::Instant;
 use tonic::{Code, Status};
@@ -48,7 +48,7 @@ pub struct Calls {
     metrics: &'static Metrics,
     phases: &'static Phases,
     /// The certificate of this connection's client.
-    certificate: Option<ShownCertificate>,
+    certificate: Option<PeerCertificate>,
 }
 
 impl Calls {
@@ -57,7 +57,7 @@ impl Calls {
     }
 
     pub fn with_certificate(mut self, certificate: Option<CertificateDer<'static>>) -> Calls {
-        self.certificate = certificate.map(ShownCertificate);
+        self.certificate = certificate.map(PeerCertificate);
         self
     }
 }
@@ -309,8 +309,8 @@ impl Record {
         cx: &mut Context<'_>,
         poll: impl FnOnce(&mut Context<'_>) -> Poll<T>,
     ) -> Poll<Result<T, Status>> {
-        if self.may_wait && offload::crowded() {
-            ready!(offload::poll_uncrowded(cx));
+        if self.may_wait && offload::is_saturated() {
+            ready!(offload::poll_unsaturated(cx));
         }
         let polled = self.memory.within(|| catch_unwind(AssertUnwindSafe(|| poll(cx))));
         match polled {

@@ -38,7 +38,7 @@ impl MinRate {
         &mut self,
         cx: &mut Context<'_>,
         arrived: usize,
-        hinders_others: impl Fn() -> bool,
+        delays_others: impl Fn() -> bool,
     ) -> Poll<Duration> {
         let measured = self.0.get_or_insert_with(|| Measurement::new(arrived));
         loop {
@@ -50,7 +50,7 @@ impl MinRate {
             }
             let expected =
                 (now - measured.sampled).as_secs_f64() * CONTENDED_BYTES_PER_SECOND_MIN as f64;
-            if ((arrived - measured.arrived) as f64) < expected && hinders_others() {
+            if ((arrived - measured.arrived) as f64) < expected && delays_others() {
                 return Poll::Ready(passed);
             }
             *measured = Measurement { since: measured.since, ..Measurement::new(arrived) };
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_begins_to_hinder_others_is_noticed_at_once() {
+    async fn a_body_that_begins_to_delay_others_is_detected_at_once() {
         let started = Instant::now();
         let mut rate = MinRate::default();
         let hinders = || started.elapsed() > Duration::from_secs(5);

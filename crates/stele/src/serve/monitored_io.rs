@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_takes_nothing_is_given_up() {
+    async fn a_client_that_reads_nothing_is_disconnected() {
         let (client, server) = duplex(10);
         let mut server = MonitoredIo::new(server, Activity::default());
         let started = Instant::now();

@@ -76,7 +76,7 @@ impl<B> RequestBody<B> {
             return Poll::Pending;
         }
         let (arrived, memory) = (self.arrived(), &self.memory);
-        let after = ready!(self.pace.poll_overdue(cx, arrived, || memory.hinders_others()));
+        let after = ready!(self.pace.poll_overdue(cx, arrived, || memory.delays_others()));
         Poll::Ready(Status::deadline_exceeded(format!(
             "only {arrived} bytes of a message of {} arrived within {:.1} s",
             Size(self.announced as u64),

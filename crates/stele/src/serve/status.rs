@@ -194,8 +194,8 @@ mod tests {
 
     #[test]
     fn times_are_shown_for_people() {
-        let shown = |seconds| format_uptime(Duration::from_secs(seconds));
-        assert_eq!([shown(0), shown(59), shown(3_661)], ["0 s", "59 s", "1 h 1 m 1 s"]);
-        assert_eq!(shown(10 * 86_400 + 5), "10 d 0 h 0 m 5 s");
+        let text = |seconds| format_uptime(Duration::from_secs(seconds));
+        assert_eq!([text(0), text(59), text(3_661)], ["0 s", "59 s", "1 h 1 m 1 s"]);
+        assert_eq!(text(10 * 86_400 + 5), "10 d 0 h 0 m 5 s");
     }
 }

@@ -66,12 +66,12 @@ impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin> Body for Upload<B> {
             let memory = &this.memory;
             let frame = match Pin::new(&mut this.inner).poll_frame(cx) {
                 Poll::Ready(frame) => frame,
-                Poll::Pending if this.is_endless && !memory.hinders_others() => {
+                Poll::Pending if this.is_endless && !memory.delays_others() => {
                     return Poll::Pending;
                 }
                 Poll::Pending => {
-                    let hinders = || memory.hinders_others();
-                    ready!(this.rate.poll_overdue(cx, this.arrived, hinders));
+                    let delays = || memory.delays_others();
+                    ready!(this.rate.poll_overdue(cx, this.arrived, delays));
                     return Poll::Ready(Some(Err(io::Error::from(io::ErrorKind::TimedOut).into())));
                 }
             };

@@ -32,11 +32,11 @@ fn lines(output: &Output) -> Vec<Value> {
 
 /// Asserts that a command failed with code 2 and one sentence.
 fn assert_one_sentence(output: &Output, says: &str) {
-    let told = String::from_utf8(output.stderr.clone()).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert_eq!(told.lines().count(), 1, "{told}");
-    assert!(told.starts_with("stele: ") && told.contains(says), "{told}");
-    assert!(!told.contains('{'), "a dump of a type, not a sentence: {told}");
+    let text = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(text.starts_with("stele: ") && text.contains(says), "{text}");
+    assert!(!text.contains('{'), "a dump of a type, not a sentence: {text}");
 }
 
 struct Made {
@@ -88,19 +88,19 @@ fn verify_says_sound_with_code_0_and_damaged_with_code_1() {
     let made = Made::new();
     let output = run(&["verify", made.path()]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let told = stdout(&output);
-    assert!(told.lines().any(|line| line == "sound"), "{told}");
-    assert!(told.contains("orders") && told.contains(".frag"), "{told}");
+    let text = stdout(&output);
+    assert!(text.lines().any(|line| line == "sound"), "{text}");
+    assert!(text.contains("orders") && text.contains(".frag"), "{text}");
 
     let fragment = made.only("fragments");
     flip(&fragment, 10);
     let output = run(&["verify", made.path()]);
     assert_eq!(output.status.code(), Some(1));
-    let told = stdout(&output);
+    let text = stdout(&output);
     let damage =
         format!("DAMAGE: {}, byte 0: the checksum of a block is wrong", fragment.display());
-    assert!(told.lines().any(|line| line == damage), "{told}");
-    assert!(told.lines().any(|line| line == "damaged in 1 place"), "{told}");
+    assert!(text.lines().any(|line| line == damage), "{text}");
+    assert!(text.lines().any(|line| line == "damaged in 1 place"), "{text}");
 }
 
 #[test]
@@ -135,10 +135,10 @@ fn dump_log_shows_records_and_mutations() {
     assert_eq!((&merge["fold"], &merge["value_bytes"]), (&1.into(), &8.into()));
 
     let segment = made.only("log");
-    let told = stdout(&run(&["dump-log", segment.to_str().unwrap(), "--cells"]));
-    assert!(told.contains("table 1 delete_range \"x\" to the end"), "{told}");
-    assert!(told.contains("table 1 set \"a\\x00\" f:q @5 = \"hello\" (5 bytes)"), "{told}");
-    assert!(told.lines().last().unwrap().contains("close"), "{told}");
+    let text = stdout(&run(&["dump-log", segment.to_str().unwrap(), "--cells"]));
+    assert!(text.contains("table 1 delete_range \"x\" to the end"), "{text}");
+    assert!(text.contains("table 1 set \"a\\x00\" f:q @5 = \"hello\" (5 bytes)"), "{text}");
+    assert!(text.lines().last().unwrap().contains("close"), "{text}");
 
     flip(&segment, 64 + 50);
     let output = run(&["dump-log", made.path()]);
@@ -162,9 +162,9 @@ fn dump_fragment_shows_facts_blocks_and_entries() {
     let put = lines.iter().find(|line| line["value_preview"] == "hello").unwrap();
     assert_eq!((&put["kind"], &put["qualifier"]), (&"put".into(), &"q".into()));
 
-    let told = stdout(&run(&["dump-fragment", file, "--cells"]));
-    assert!(told.contains("rows \"a\\x00\" to \"b\""), "{told}");
-    assert!(told.contains(" put = \"hello\" (5 bytes)"), "{told}");
+    let text = stdout(&run(&["dump-fragment", file, "--cells"]));
+    assert!(text.contains("rows \"a\\x00\" to \"b\""), "{text}");
+    assert!(text.contains(" put = \"hello\" (5 bytes)"), "{text}");
     flip(&fragment, 3);
     let output = run(&["dump-fragment", file]);
     assert_eq!(output.status.code(), Some(1));
@@ -172,7 +172,7 @@ fn dump_fragment_shows_facts_blocks_and_entries() {
 }
 
 #[test]
-fn what_cannot_be_done_is_told_in_one_sentence_with_code_2() {
+fn failures_are_reported_in_one_sentence_with_code_2() {
     let made = Made::new();
     let missing = made.dir.path().join("missing");
     let missing = missing.to_str().unwrap();

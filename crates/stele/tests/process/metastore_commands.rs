@@ -46,8 +46,8 @@ fn keys_are_put_got_and_deleted() {
     assert_eq!(served.ok(&["get", "a/", "--prefix"]), "a/1\tone\na/2\t\\x00two\n");
     served.ok(&["put", "a/1", "new"]);
     assert_eq!(served.ok(&["get", "a/1", "--at-revision", "2"]), "a/1\tone\n");
-    let shown = served.json(&["get", "a/1"]);
-    assert_eq!((&shown["value"], &shown["version"]), (&json!("bmV3"), &json!(2)));
+    let found = served.json(&["get", "a/1"]);
+    assert_eq!((&found["value"], &found["version"]), (&json!("bmV3"), &json!(2)));
     assert_eq!(served.ok(&["del", "a/", "--prefix"]), "deleted 2 keys\n");
     assert_eq!(served.fails(1, &["get", "a/1"]), "");
     assert_eq!(served.run(&["del", "a/1"]).status.code(), Some(1));

@@ -314,8 +314,8 @@ fn a_certificate_says_who_calls() {
     let by = |who: &str, args: &[&str]| {
         let (ca, cert, key) =
             (path("ca.pem"), path(&format!("{who}.pem")), path(&format!("{who}.key")));
-        let shown = ["--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key];
-        server.name(&[args, &shown[..]].concat())
+        let identity = ["--tls-ca", &ca, "--tls-cert", &cert, "--tls-key", &key];
+        server.name(&[args, &identity[..]].concat())
     };
     let made = by("alice", &["mount", "a", "127.0.0.1:1"]);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));

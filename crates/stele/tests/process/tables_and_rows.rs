@@ -55,11 +55,11 @@ impl Served {
 }
 
 fn failure(output: &Output) -> String {
-    let told = String::from_utf8(output.stderr.clone()).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert_eq!(told.lines().count(), 1, "{told}");
-    assert!(told.starts_with("stele: ") && !told.contains('{'), "{told}");
-    told
+    let message = String::from_utf8(output.stderr.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert_eq!(message.lines().count(), 1, "{message}");
+    assert!(message.starts_with("stele: ") && !message.contains('{'), "{message}");
+    message
 }
 
 #[test]
@@ -140,13 +140,13 @@ fn rows_are_shown_with_their_cells_below() {
 fn reads_are_narrowed_down_by_rows_columns_versions_and_time() {
     let served = Served::with_rows();
     let keys = |args: &[&str]| {
-        let shown = served.ok(&[&["read", "t"], args].concat());
-        let keys = shown.lines().filter(|line| !line.starts_with(' '));
+        let text = served.ok(&[&["read", "t"], args].concat());
+        let keys = text.lines().filter(|line| !line.starts_with(' '));
         keys.map(str::to_string).collect::<Vec<_>>()
     };
     let cells = |args: &[&str]| {
-        let shown = served.ok(&[&["read", "t"], args].concat());
-        shown.lines().filter(|line| line.starts_with(' ')).count()
+        let text = served.ok(&[&["read", "t"], args].concat());
+        text.lines().filter(|line| line.starts_with(' ')).count()
     };
     assert_eq!(keys(&["--prefix", "a"]), ["a1", "a2"]);
     assert_eq!(keys(&["--start", "a2", "--end", "b"]), ["a2"]);
@@ -176,12 +176,12 @@ fn one_row_is_looked_up_set_and_deleted() {
     assert_eq!(served.ok(&["delete", "t", "x"]), "deleted row x\n");
     let absent = served.run(&["lookup", "t", "x"]);
     assert_eq!(absent.status.code(), Some(1));
-    let told = String::from_utf8(absent.stderr).unwrap();
-    assert_eq!(told, "stele: row x not found in table t\n");
+    let message = String::from_utf8(absent.stderr).unwrap();
+    assert_eq!(message, "stele: row x not found in table t\n");
     let filtered = served.run(&["lookup", "t", "a1", "--columns", "f:no"]);
     assert_eq!(filtered.status.code(), Some(1));
-    let told = String::from_utf8(filtered.stderr).unwrap();
-    assert_eq!(told, "stele: row a1 not found in table t, or no cell matches\n");
+    let message = String::from_utf8(filtered.stderr).unwrap();
+    assert_eq!(message, "stele: row a1 not found in table t, or no cell matches\n");
     let absent = served.run(&["lookup", "t", "x", "--json"]);
     assert_eq!((absent.status.code(), &*absent.stdout), (Some(1), &b"null\n"[..]));
 }
@@ -189,9 +189,12 @@ fn one_row_is_looked_up_set_and_deleted() {
 #[test]
 fn many_rows_are_deleted_only_when_it_is_confirmed() {
     let served = Served::with_rows();
-    let told = served.fails(&["delete", "t", "--prefix", "a"]);
-    assert!(told.contains("refusing to delete all rows of table t that start with a: "), "{told}");
-    assert!(told.contains("pass --yes"), "{told}");
+    let message = served.fails(&["delete", "t", "--prefix", "a"]);
+    assert!(
+        message.contains("refusing to delete all rows of table t that start with a: "),
+        "{message}"
+    );
+    assert!(message.contains("pass --yes"), "{message}");
     for args in [
         &["delete", "t", "--all"][..],
         &["table", "drop", "t"],
@@ -222,8 +225,8 @@ fn errors_say_what_happened_and_what_to_do() {
         (&["read", "t", "--endpoint", "host:port"], "invalid endpoint"),
         (&["read", "t", "--tls-ca", "no-such.pem"], "no-such.pem"),
     ] {
-        let told = served.fails(args);
-        assert!(told.contains(says), "{args:?}: {told}");
+        let message = served.fails(args);
+        assert!(message.contains(says), "{args:?}: {message}");
     }
 }
 
@@ -233,10 +236,10 @@ fn a_server_that_is_not_there_comes_with_advice() {
     let address = listener.local_addr().unwrap().to_string();
     drop(listener);
     let output = command(&["read", "t"]).env("BIGTABLE_EMULATOR_HOST", &address).output().unwrap();
-    let told = failure(&output);
-    assert!(told.contains(&format!("cannot reach {address}")), "{told}");
-    assert!(told.contains("start a server with `stele serve`"), "{told}");
-    assert!(told.contains("--endpoint"), "{told}");
+    let message = failure(&output);
+    assert!(message.contains(&format!("cannot reach {address}")), "{message}");
+    assert!(message.contains("start a server with `stele serve`"), "{message}");
+    assert!(message.contains("--endpoint"), "{message}");
 }
 
 #[test]
@@ -279,9 +282,9 @@ fn every_command_explains_itself_with_examples() {
         &["table", "family", "drop"],
     ] {
         let output = command(&[args, &["--help"]].concat()).output().unwrap();
-        let told = String::from_utf8(output.stdout).unwrap();
+        let help = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(0), "{args:?}");
-        assert!(told.contains("Example") && told.contains(&args.join(" ")), "{args:?}: {told}");
-        assert!(told.contains("--endpoint"), "{args:?}");
+        assert!(help.contains("Example") && help.contains(&args.join(" ")), "{args:?}: {help}");
+        assert!(help.contains("--endpoint"), "{args:?}");
     }
 }

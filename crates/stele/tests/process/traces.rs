@@ -39,15 +39,15 @@ impl TraceServer {
     /// Returns the JSON output of a command that must exit with this code.
     fn json(&self, code: i32, arguments: &[&str]) -> Value {
         let output = self.run(&[arguments, &["--json"]].concat());
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {told}");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {message}");
         serde_json::from_slice(&output.stdout).unwrap()
     }
 
     fn text(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
-        let told = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{arguments:?}: {told}");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {message}");
         String::from_utf8(output.stdout).unwrap()
     }
 
@@ -150,9 +150,9 @@ impl Project {
         server.text(&["init", "ci"]);
         let project = Project { server, dir, hashes };
         for at in (0..COMMITS).step_by(10) {
-            let told = project.ingest(at);
-            assert_eq!(told["results"], 10, "{told}");
-            assert_eq!(told["commits"], if at == 0 { COMMITS } else { 0 });
+            let ingested = project.ingest(at);
+            assert_eq!(ingested["results"], 10, "{ingested}");
+            assert_eq!(ingested["commits"], if at == 0 { COMMITS } else { 0 });
         }
         project
     }
@@ -189,10 +189,10 @@ fn a_repository_with_reports_answers_what_changed_when_and_where() {
     assert_eq!(diff["different"][0]["params"]["name"], "prints");
     assert_eq!(server.json(0, &["diff", "ci", "@210", "@290"])["same"], 3);
 
-    let shown = server.text(&["query", "ci", "class=lib", "-n", "12"]);
-    assert!(shown.starts_with("3 traces at 12 commits, @180 to @290\n"), "{shown}");
-    assert!(shown.contains("aabbbbbbbbbb  ,class=lib,name=prints"), "{shown}");
-    assert!(shown.contains("aaaaaaaaaaaa  ,class=lib,name=parses"), "{shown}");
+    let text = server.text(&["query", "ci", "class=lib", "-n", "12"]);
+    assert!(text.starts_with("3 traces at 12 commits, @180 to @290\n"), "{text}");
+    assert!(text.contains("aabbbbbbbbbb  ,class=lib,name=prints"), "{text}");
+    assert!(text.contains("aaaaaaaaaaaa  ,class=lib,name=parses"), "{text}");
     let set = server.json(0, &["params", "ci"]);
     assert_eq!(set["os"], serde_json::json!(["linux"]));
     let trace = server.json(0, &["trace", "ci", id]);
@@ -215,8 +215,8 @@ fn a_build_is_held_up_until_what_is_new_has_been_looked_at() {
     assert_eq!(blamed["digest"], broken["digest"], "{blamed}");
     assert_eq!(blamed["suspects"].as_array().unwrap().len(), 10);
     let digest = broken["digest"].as_str().unwrap();
-    let told = server.text(&["label", "ci", "prints", digest, "positive", "--by", "ada"]);
-    assert_eq!(told, format!("digest {digest} of prints labelled positive\n"));
+    let printed = server.text(&["label", "ci", "prints", digest, "positive", "--by", "ada"]);
+    assert_eq!(printed, format!("digest {digest} of prints labelled positive\n"));
     assert_eq!(server.text(&["check", "ci", "class=lib"]), "3 traces: 0 negative, 0 untriaged\n");
     server.text(&["label", "ci", "prints", digest, "negative"]);
     assert_eq!(server.json(1, &["check", "ci", "--untriaged-ok"])["label"], "negative");
@@ -240,7 +240,8 @@ fn pages_are_served_by_a_process_of_its_own_beside_the_one_that_keeps_the_rows()
     let address = line.trim().strip_prefix("traces at http://").unwrap_or_default();
     let address = address.strip_suffix("/traces").unwrap_or_default().to_string();
     let listed = std::panic::catch_unwind(|| get(&address, "/traces/v1/tables"));
-    let foreign = std::panic::catch_unwind(|| asked(&address, "/traces/v1/tables", "evil.example"));
+    let foreign =
+        std::panic::catch_unwind(|| get_as(&address, "/traces/v1/tables", "evil.example"));
     // An idle connection does not delay shutdown.
     let _idle = std::net::TcpStream::connect(&address).unwrap();
     rustix::process::kill_process(Pid::from_child(&pages), Signal::TERM).unwrap();
@@ -250,10 +251,10 @@ fn pages_are_served_by_a_process_of_its_own_beside_the_one_that_keeps_the_rows()
 }
 
 fn get(address: &str, page: &str) -> String {
-    asked(address, page, "x")
+    get_as(address, page, "x")
 }
 
-fn asked(address: &str, page: &str, host: &str) -> String {
+fn get_as(address: &str, page: &str, host: &str) -> String {
     let mut stream = std::net::TcpStream::connect(address).unwrap();
     write!(stream, "GET {page} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -336,8 +337,8 @@ fn a_pull_request_is_refused_and_the_main_branch_goes_on() {
     checkout.git(&["merge", "-q", "--no-ff", "feature", "-m", "merge of the pull request"]);
     for refused in ["HEAD", "feature"] {
         checkout.git(&["checkout", "-q", "--detach", refused]);
-        let told = server.refused(&ingest);
-        assert!(told.contains("not on the first-parent line of origin/main"), "{told}");
+        let message = server.refused(&ingest);
+        assert!(message.contains("not on the first-parent line of origin/main"), "{message}");
         let skipped = server.json(0, &[&ingest[..], &["--skip-off-branch"]].concat());
         assert_eq!((&skipped["commits"], &skipped["results"]), (&0.into(), &0.into()));
     }
@@ -362,8 +363,8 @@ fn a_late_job_stores_its_results() {
     checkout.publish();
     let done = server.json(0, &ingest);
     assert_eq!((&done["commits"], &done["results"]), (&0.into(), &6.into()));
-    let shown = server.text(&["query", "ci", "name=parses"]);
-    assert!(shown.contains("at 2 commits, @1 to @2"), "{shown}");
+    let text = server.text(&["query", "ci", "name=parses"]);
+    assert!(text.contains("at 2 commits, @1 to @2"), "{text}");
 }
 
 #[test]
@@ -378,13 +379,13 @@ fn a_table_that_follows_another_branch_says_so() {
     checkout.git(&["checkout", "-q", "--detach", "origin/main"]);
     checkout.commit("c3");
     checkout.publish();
-    let told = server.refused(&ingest);
-    assert!(told.contains("origin/main: @3 of the table is"), "{told}");
-    assert!(told.contains("--branch"), "{told}");
+    let message = server.refused(&ingest);
+    assert!(message.contains("origin/main: @3 of the table is"), "{message}");
+    assert!(message.contains("--branch"), "{message}");
 }
 
 #[test]
-fn what_cannot_be_done_is_told_with_what_to_do() {
+fn failures_are_reported_with_what_to_do() {
     let server = TraceServer::start();
     assert!(server.refused(&["query", "none"]).contains("stele traces init"));
     server.text(&["init", "ci"]);

@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn every_change_is_listed() {
         let all = changes(&points("aab-ba"));
-        let shown: Vec<_> = all.iter().map(|it| (it.good.0, it.bad.0, it.after)).collect();
-        assert_eq!(shown, [(1, 2, 'b'), (4, 5, 'a')]);
+        let found: Vec<_> = all.iter().map(|it| (it.good.0, it.bad.0, it.after)).collect();
+        assert_eq!(found, [(1, 2, 'b'), (4, 5, 'a')]);
     }
 }

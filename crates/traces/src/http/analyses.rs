@@ -5,7 +5,7 @@ use axum::extract::State;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, Answered};
-use super::query::{commit, shown_commits};
+use super::query::{commit, commit_list};
 use super::request::Args;
 use super::tables::{Named, Tables};
 use crate::analysis::StepOptions;
@@ -56,7 +56,7 @@ pub async fn bisect(Named(store): Named, args: Args) -> Answered {
     let mut found = json!(cause);
     found["id"] = json!(params.id());
     found["changed"] = json!(true);
-    found["suspects"] = json!(shown_commits(&store, &suspects).await?);
+    found["suspects"] = json!(commit_list(&store, &suspects).await?);
     Ok(Answer::ok(found))
 }
 

@@ -44,7 +44,7 @@ pub fn commit(index: CommitIndex, commit: Option<&Arc<Commit>>) -> Value {
 }
 
 /// Returns the commits of columns in ascending order.
-pub async fn shown_commits(store: &Store, columns: &[CommitIndex]) -> Result<Vec<Value>> {
+pub async fn commit_list(store: &Store, columns: &[CommitIndex]) -> Result<Vec<Value>> {
     let (Some(first), Some(last)) = (columns.first(), columns.last()) else {
         return Ok(Vec::new());
     };
@@ -75,10 +75,10 @@ pub async fn grid(
         let mut stands = standings.iter().map(|it| it.is_some_and(|it| it.label == wanted));
         grid.traces.retain(|_| stands.next().unwrap_or(false));
     }
-    let commits = shown_commits(&store, &grid.columns).await?;
+    let commits = commit_list(&store, &grid.columns).await?;
     let options = if with_options {
-        let shown = grid.traces.iter().take(limit).map(|trace| trace.params.clone());
-        store.options(&shown.collect::<Vec<_>>(), &grid.columns).await?
+        let returned = grid.traces.iter().take(limit).map(|trace| trace.params.clone());
+        store.options(&returned.collect::<Vec<_>>(), &grid.columns).await?
     } else {
         HashMap::new()
     };
@@ -193,7 +193,7 @@ pub async fn tile(
     let scan = store.scan(kind, tile, (0, last), &query).await?;
     let columns: Vec<CommitIndex> =
         (0..=last).map(|offset| tile.commit(offset, store.settings().tile)).collect();
-    let commits = shown_commits(&store, &columns).await?;
+    let commits = commit_list(&store, &columns).await?;
     let (mut pieces, response) = Pieces::new("application/x-ndjson");
     tokio::spawn(async move {
         let written = match write_tile(&store, kind, scan, commits, &mut pieces).await {

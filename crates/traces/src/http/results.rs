@@ -121,6 +121,6 @@ pub async fn commits(Named(store): Named, args: Args) -> Answered {
         return Err(Error::TooLarge(what).into());
     }
     let found = store.commits(first, last).await?;
-    let shown: Vec<_> = found.iter().map(|(index, it)| commit(*index, Some(it))).collect();
-    Ok(Answer::ok(json!({"commits": shown})))
+    let listed: Vec<_> = found.iter().map(|(index, it)| commit(*index, Some(it))).collect();
+    Ok(Answer::ok(json!({"commits": listed})))
 }

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 
 use serde::Serialize;
+use stele_grpc::Pending;
 
 use super::commits::commit;
 use crate::analysis::{self, FirstBad, Step, StepOptions};
@@ -36,15 +37,19 @@ pub enum Cause {
 impl Bisect<'_> {
     /// Returns the change, or `None` if nothing changed. Fails with
     /// [`Error::NotFound`] if the trace does not exist.
-    pub async fn run(&self, store: &Store) -> Result<Option<Cause>> {
-        let good = commit(store, self.good).await?;
-        let bad = commit(store, self.bad).await?;
-        let history = store.history(self.params).await?;
-        let missing = || Error::NotFound(format!("trace {} not found", self.params));
-        let history = history.ok_or_else(missing)?;
-        Ok(match self.kind {
-            Kind::Digests => analysis::first_bad(&history.digests, good, bad).map(Cause::Digest),
-            Kind::Numbers => last_step(&history, good, bad).map(Cause::Number),
+    pub fn run<'a>(&'a self, store: &'a Store) -> Pending<'a, Result<Option<Cause>>> {
+        Box::pin(async move {
+            let good = commit(store, self.good).await?;
+            let bad = commit(store, self.bad).await?;
+            let history = store.history(self.params).await?;
+            let missing = || Error::NotFound(format!("trace {} not found", self.params));
+            let history = history.ok_or_else(missing)?;
+            Ok(match self.kind {
+                Kind::Digests => {
+                    analysis::first_bad(&history.digests, good, bad).map(Cause::Digest)
+                }
+                Kind::Numbers => last_step(&history, good, bad).map(Cause::Number),
+            })
         })
     }
 }

@@ -1,5 +1,6 @@
 //! What differs between two commits.
 
+use stele_grpc::Pending;
 use stele_grpc::offload::in_place;
 
 use crate::analysis::{self, Difference};
@@ -22,20 +23,22 @@ pub struct Differences {
 
 /// Compares the newest results at two commits, each looked for in the last `lookback`
 /// commits. The two grids are charged to `held`.
-pub async fn diff(
-    store: &Store,
+pub fn diff<'a>(
+    store: &'a Store,
     commits: [CommitIndex; 2],
     kind: Kind,
-    query: &Query,
+    query: &'a Query,
     lookback: u32,
-    held: &mut [Held; 2],
-) -> Result<Differences> {
-    let [before, after] = commits.map(|last| window(last, lookback));
-    let [held_before, held_after] = held;
-    let before = store.grid_within(kind, before, query, held_before).await?;
-    let after = store.grid_within(kind, after, query, held_after).await?;
-    let (different, same) = in_place(|| analysis::diff(&before, &after));
-    Ok(Differences { different, same })
+    held: &'a mut [Held; 2],
+) -> Pending<'a, Result<Differences>> {
+    Box::pin(async move {
+        let [before, after] = commits.map(|last| window(last, lookback));
+        let [held_before, held_after] = held;
+        let before = store.grid_within(kind, before, query, held_before).await?;
+        let after = store.grid_within(kind, after, query, held_after).await?;
+        let (different, same) = in_place(|| analysis::diff(&before, &after));
+        Ok(Differences { different, same })
+    })
 }
 
 /// Returns the window of `lookback` commits that ends at a commit.

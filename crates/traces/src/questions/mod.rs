@@ -1,4 +1,4 @@
-//! The questions that are asked of a table of traces, by the HTTP API and by the
+//! The queries of a table of traces that are made by the HTTP API and by the
 //! command line alike. Each one resolves the commits it is about, reads what it needs
 //! from the `store` and applies the pure functions of `analysis`; its caller only
 //! parses the request and formats the answer.

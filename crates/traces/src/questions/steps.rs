@@ -1,6 +1,7 @@
 //! Where numbers changed for good.
 
 use serde::{Serialize, Serializer};
+use stele_grpc::Pending;
 use stele_grpc::offload::in_place;
 
 use crate::analysis::{self, Step, StepOptions};
@@ -34,16 +35,18 @@ fn as_id<S: Serializer>(params: &Params, to: S) -> std::result::Result<S::Ok, S:
 }
 
 /// Finds the steps of all traces that match `query`. The grid is charged to `held`.
-pub async fn steps(
-    store: &Store,
+pub fn steps<'a>(
+    store: &'a Store,
     window: Window,
-    query: &Query,
+    query: &'a Query,
     options: StepOptions,
-    held: &mut Held,
-) -> Result<Steps> {
-    let grid = store.grid_within(Kind::Numbers, window, query, held).await?;
-    let found = in_place(|| steps_of(&grid, options));
-    Ok(Steps { traces: grid.traces.len(), found })
+    held: &'a mut Held,
+) -> Pending<'a, Result<Steps>> {
+    Box::pin(async move {
+        let grid = store.grid_within(Kind::Numbers, window, query, held).await?;
+        let found = in_place(|| steps_of(&grid, options));
+        Ok(Steps { traces: grid.traces.len(), found })
+    })
 }
 
 fn steps_of(grid: &Grid, options: StepOptions) -> Vec<TraceStep> {

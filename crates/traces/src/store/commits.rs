@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use stele_bigtable_client::{Filter, Query, Row, RowRange};
+use stele_grpc::Pending;
 
 use super::Store;
 use crate::error::{Error, Result};
@@ -23,7 +24,10 @@ pub(super) const INDEX_MAX: CommitIndex = CommitIndex(i32::MAX as u32);
 /// The maximum number of commits in one request.
 pub const COMMITS_MAX: usize = 100_000;
 
-pub type Found = HashMap<String, (CommitIndex, Arc<Commit>)>;
+/// A registered commit and its index.
+pub type IndexedCommit = (CommitIndex, Arc<Commit>);
+
+pub type Found = HashMap<String, IndexedCommit>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -57,56 +61,59 @@ fn check_hash(hash: &str) -> Result<()> {
     if (7..=64).contains(&hash.len()) && hash.bytes().all(hex) {
         return Ok(());
     }
-    let shown: String = hash.chars().take(70).collect();
+    let start: String = hash.chars().take(70).collect();
     Err(Error::invalid(format!(
-        "invalid commit {shown:?}: use 7 to 64 lowercase hex digits, or @ and an index"
+        "invalid commit {start:?}: use 7 to 64 lowercase hex digits, or @ and an index"
     )))
 }
 
 impl Store {
     /// Returns the newest registered commit.
-    pub async fn head(&self) -> Result<Option<(CommitIndex, Arc<Commit>)>> {
-        let query = Query::prefix(row_name::COMMITS).filter(latest_of(FAMILY)).limit(1);
-        let Some(row) = self.table().read_rows(query).next().await? else { return Ok(None) };
-        let (tile, commits) = self.commits_of(&row)?;
-        let last = commits.into_iter().next_back();
-        Ok(last.map(|(offset, commit)| (self.index(tile, offset), commit)))
+    pub fn head(&self) -> Pending<'_, Result<Option<IndexedCommit>>> {
+        Box::pin(async move {
+            let query = Query::prefix(row_name::COMMITS).filter(latest_of(FAMILY)).limit(1);
+            let Some(row) = self.table().read_rows(query).next().await? else { return Ok(None) };
+            let (tile, commits) = self.commits_of(&row)?;
+            let last = commits.into_iter().next_back();
+            Ok(last.map(|(offset, commit)| (self.index(tile, offset), commit)))
+        })
     }
 
     /// Returns the registered commits of a range of indexes, in order.
-    pub async fn commits(
+    pub fn commits(
         &self,
         first: CommitIndex,
         last: CommitIndex,
-    ) -> Result<BTreeMap<CommitIndex, Arc<Commit>>> {
-        let ((oldest, _), (newest, _)) = (self.tile_of(first), self.tile_of(last));
-        // The names of tiles count down, so the newest comes first.
-        let range = RowRange {
-            start: row_name::commits(newest).into(),
-            end: RowRange::prefix(row_name::commits(oldest)).end,
-        };
-        let mut rows = self.table().read_rows(Query::range(range).filter(latest_of(FAMILY)));
-        let mut found = BTreeMap::new();
-        while let Some(row) = rows.next().await? {
-            let (tile, commits) = self.commits_of(&row)?;
-            let commits =
-                commits.into_iter().map(|(offset, commit)| (self.index(tile, offset), commit));
-            found.extend(commits.filter(|(index, _)| (first..=last).contains(index)));
-        }
-        Ok(found)
+    ) -> Pending<'_, Result<BTreeMap<CommitIndex, Arc<Commit>>>> {
+        Box::pin(async move {
+            let ((oldest, _), (newest, _)) = (self.tile_of(first), self.tile_of(last));
+            // The names of tiles count down, so the newest comes first.
+            let range = RowRange {
+                start: row_name::commits(newest).into(),
+                end: RowRange::prefix(row_name::commits(oldest)).end,
+            };
+            let mut rows = self.table().read_rows(Query::range(range).filter(latest_of(FAMILY)));
+            let mut found = BTreeMap::new();
+            while let Some(row) = rows.next().await? {
+                let (tile, commits) = self.commits_of(&row)?;
+                let commits =
+                    commits.into_iter().map(|(offset, commit)| (self.index(tile, offset), commit));
+                found.extend(commits.filter(|(index, _)| (first..=last).contains(index)));
+            }
+            Ok(found)
+        })
     }
 
     /// Returns the commit with a hash, or at `@index`.
-    pub async fn find_commit(&self, name: &str) -> Result<(CommitIndex, Arc<Commit>)> {
-        let found = self.find_commits(&[name]).await?;
-        Ok(found.into_iter().next().expect("one commit is returned for each name"))
+    pub fn find_commit<'a>(&'a self, name: &'a str) -> Pending<'a, Result<IndexedCommit>> {
+        Box::pin(async move {
+            let found = self.find_commits(&[name]).await?;
+            Ok(found.into_iter().next().expect("one commit is returned for each name"))
+        })
     }
 
     /// Returns the commits with these names, in the same order.
-    pub(super) async fn find_commits(
-        &self,
-        names: &[&str],
-    ) -> Result<Vec<(CommitIndex, Arc<Commit>)>> {
+    pub(super) async fn find_commits(&self, names: &[&str]) -> Result<Vec<IndexedCommit>> {
         let mut found = Vec::with_capacity(names.len());
         for name in names {
             let cached = self.inner.commits.lock().get(*name).cloned();
@@ -126,7 +133,7 @@ impl Store {
         Ok(found)
     }
 
-    async fn look_up(&self, name: &str) -> Result<(CommitIndex, Arc<Commit>)> {
+    async fn look_up(&self, name: &str) -> Result<IndexedCommit> {
         let index = match name.strip_prefix('@') {
             Some(index) => index.parse().map(CommitIndex).map_err(|_| {
                 Error::invalid(format!("invalid commit {name:?}: use @ and an index"))

@@ -50,7 +50,7 @@ impl Known {
 
     /// Adds mappings. Two ids of one digest, or two digests of one id, are an error,
     /// because cells would be ambiguous.
-    fn learn(&self, mappings: impl IntoIterator<Item = (Digest, u64)>) -> Result<()> {
+    fn add(&self, mappings: impl IntoIterator<Item = (Digest, u64)>) -> Result<()> {
         let mut both = self.both.write();
         for (digest, id) in mappings {
             let other_id = both.ids.insert(digest, id).is_some_and(|other| other != id);
@@ -102,7 +102,7 @@ impl Store {
         for attempt in 0..ATTEMPTS_MAX {
             let stored = self.table().read_row(row.clone(), Some(columns(&digests, true))).await?;
             if let Some(stored) = stored {
-                self.inner.digests.learn(mappings(&stored)?)?;
+                self.inner.digests.add(mappings(&stored)?)?;
             }
             let new = self.inner.digests.unknown_digests(digests.iter().copied());
             if new.is_empty() {
@@ -115,7 +115,7 @@ impl Store {
             let existing = Some(columns(&new, false));
             match self.table().check_and_mutate(row.clone(), existing, [], writes).await {
                 Ok(false) => {
-                    return self.inner.digests.learn(pairs);
+                    return self.inner.digests.add(pairs);
                 }
                 // Another process assigned an id to one of them first.
                 Ok(true) => self.return_ids(ids).await,
@@ -157,7 +157,7 @@ impl Store {
                 let query = Query::prefix(row_name::digest_map(shard)).filter(filter);
                 let mut rows = store.table().read_rows(query);
                 while let Some(row) = rows.next().await? {
-                    store.inner.digests.learn(mappings(&row)?)?;
+                    store.inner.digests.add(mappings(&row)?)?;
                 }
                 Ok(())
             }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
+use stele_grpc::Pending;
 
 use super::Store;
 use super::commits::COMMITS_MAX;
@@ -78,8 +79,13 @@ impl Cells {
 
 impl Store {
     /// Returns the traces that match `query` over the commits of a window.
-    pub async fn grid(&self, kind: Kind, window: Window, query: &Query) -> Result<Grid> {
-        self.grid_within(kind, window, query, &mut Held::uncounted()).await
+    pub fn grid<'a>(
+        &'a self,
+        kind: Kind,
+        window: Window,
+        query: &'a Query,
+    ) -> Pending<'a, Result<Grid>> {
+        Box::pin(async move { self.grid_within(kind, window, query, &mut Held::uncounted()).await })
     }
 
     /// Does the same as [`Store::grid`] and charges `held` while the grid grows.
@@ -91,7 +97,7 @@ impl Store {
         held: &mut Held,
     ) -> Result<Grid> {
         let grid = self.read_grid(kind, window, query, held).await?;
-        held.settle(grid.bytes());
+        held.shrink_to(grid.bytes());
         Ok(grid)
     }
 
@@ -195,17 +201,23 @@ impl Store {
     }
 
     /// Returns the keys and values that occur in a range of commits.
-    pub async fn param_set(&self, first: CommitIndex, last: CommitIndex) -> Result<ParamSet> {
-        let ((oldest, _), (newest, _)) = (self.tile_of(first), self.tile_of(last));
-        let mut all = ParamSet::default();
-        for (tile, bytes) in self.read_all_sets().await? {
-            if (oldest..=newest).contains(&tile) {
-                let set = crate::ordered::OrderedParamSet::from_bytes(&bytes)
-                    .map_err(|what| Error::Damaged { row: "a param set".into(), what })?;
-                all.add_all(&set.param_set());
+    pub fn param_set(
+        &self,
+        first: CommitIndex,
+        last: CommitIndex,
+    ) -> Pending<'_, Result<ParamSet>> {
+        Box::pin(async move {
+            let ((oldest, _), (newest, _)) = (self.tile_of(first), self.tile_of(last));
+            let mut all = ParamSet::default();
+            for (tile, bytes) in self.read_all_sets().await? {
+                if (oldest..=newest).contains(&tile) {
+                    let set = crate::ordered::OrderedParamSet::from_bytes(&bytes)
+                        .map_err(|what| Error::Damaged { row: "a param set".into(), what })?;
+                    all.add_all(&set.param_set());
+                }
             }
-        }
-        Ok(all)
+            Ok(all)
+        })
     }
 }
 

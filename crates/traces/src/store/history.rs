@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use stele_bigtable_client::Query as RowQuery;
+use stele_grpc::Pending;
 
 use super::Store;
 use super::scan::{cells, filter};
@@ -24,38 +25,41 @@ pub struct History {
 
 impl Store {
     /// Returns `None` if no tile has the trace.
-    pub async fn history(&self, params: &Params) -> Result<Option<History>> {
-        if params.is_empty() {
-            return Err(Error::invalid("a trace id needs at least one key"));
-        }
-        let mut encoded = Vec::new();
-        for (tile, bytes) in self.read_all_sets().await? {
-            let id = encode_in(&bytes, params)
-                .map_err(|what| Error::Damaged { row: row_name::param_set(tile), what })?;
-            encoded.extend(id.map(|id| (tile, id)));
-        }
-        let digests = self.cells_of(Kind::Digests, &encoded).await?;
-        let ids: Vec<u64> = digests.iter().map(|(_, id)| *id).collect();
-        let known: HashMap<u64, Digest> = self.digests(&ids).await?;
-        let digests = digests.into_iter().filter_map(|(index, id)| Some((index, *known.get(&id)?)));
-        let numbers = self.cells_of(Kind::Numbers, &encoded).await?;
-        let numbers = numbers.into_iter().map(|(index, bits)| (index, f64::from_bits(bits)));
-        let mut history = History {
-            digests: digests.collect(),
-            numbers: numbers.collect(),
-            options: Params::default(),
-        };
-        if history.digests.is_empty() && history.numbers.is_empty() {
-            return Ok(None);
-        }
-        // The options of the newest tile that has any.
-        for (tile, id) in &encoded {
-            if let Some(options) = self.read_options(*tile, id).await? {
-                history.options = options;
-                break;
+    pub fn history<'a>(&'a self, params: &'a Params) -> Pending<'a, Result<Option<History>>> {
+        Box::pin(async move {
+            if params.is_empty() {
+                return Err(Error::invalid("a trace id needs at least one key"));
             }
-        }
-        Ok(Some(history))
+            let mut encoded = Vec::new();
+            for (tile, bytes) in self.read_all_sets().await? {
+                let id = encode_in(&bytes, params)
+                    .map_err(|what| Error::Damaged { row: row_name::param_set(tile), what })?;
+                encoded.extend(id.map(|id| (tile, id)));
+            }
+            let digests = self.cells_of(Kind::Digests, &encoded).await?;
+            let ids: Vec<u64> = digests.iter().map(|(_, id)| *id).collect();
+            let known: HashMap<u64, Digest> = self.digests(&ids).await?;
+            let digests =
+                digests.into_iter().filter_map(|(index, id)| Some((index, *known.get(&id)?)));
+            let numbers = self.cells_of(Kind::Numbers, &encoded).await?;
+            let numbers = numbers.into_iter().map(|(index, bits)| (index, f64::from_bits(bits)));
+            let mut history = History {
+                digests: digests.collect(),
+                numbers: numbers.collect(),
+                options: Params::default(),
+            };
+            if history.digests.is_empty() && history.numbers.is_empty() {
+                return Ok(None);
+            }
+            // The options of the newest tile that has any.
+            for (tile, id) in &encoded {
+                if let Some(options) = self.read_options(*tile, id).await? {
+                    history.options = options;
+                    break;
+                }
+            }
+            Ok(Some(history))
+        })
     }
 
     /// Returns the cells of one trace in these tiles, in the order of commits.

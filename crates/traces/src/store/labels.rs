@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use stele_bigtable_client::{Cell, Filter, Mutation, Query, Row};
+use stele_grpc::Pending;
 
 use super::commits::latest_of;
 use super::{Store, now_micros};
@@ -69,19 +70,22 @@ impl Store {
     }
 
     /// Returns the labels of all tests.
-    pub async fn all_labels(&self) -> Result<Labels> {
-        let found = self.parallel(0..self.shards(), |store, shard| async move {
-            let query = Query::prefix(row_name::labels_of_shard(shard)).filter(latest_of(FAMILY));
-            let mut rows = store.table().read_rows(query);
-            let mut found = Vec::new();
-            while let Some(row) = rows.next().await? {
-                let test = row_name::test(&row.key)
-                    .ok_or_else(|| Error::damaged(&row.key, "its name contains no test"))?;
-                found.push((test, labels_in(&row)?));
-            }
-            Ok(found)
-        });
-        Ok(found.await?.into_iter().flatten().collect())
+    pub fn all_labels(&self) -> Pending<'_, Result<Labels>> {
+        Box::pin(async move {
+            let found = self.parallel(0..self.shards(), |store, shard| async move {
+                let query =
+                    Query::prefix(row_name::labels_of_shard(shard)).filter(latest_of(FAMILY));
+                let mut rows = store.table().read_rows(query);
+                let mut found = Vec::new();
+                while let Some(row) = rows.next().await? {
+                    let test = row_name::test(&row.key)
+                        .ok_or_else(|| Error::damaged(&row.key, "its name contains no test"))?;
+                    found.push((test, labels_in(&row)?));
+                }
+                Ok(found)
+            });
+            Ok(found.await?.into_iter().flatten().collect())
+        })
     }
 
     /// Returns every label that one digest of a test has had, the newest first.
@@ -95,48 +99,50 @@ impl Store {
     }
 
     /// Changes a label if it still is the expected one.
-    pub async fn label(&self, new: &NewLabel) -> Result<Labelled> {
-        if new.test.trim().is_empty() || new.test.len() > VALUE_BYTES_MAX {
-            return Err(Error::invalid(format!(
-                "invalid test name: use 1 to {VALUE_BYTES_MAX} bytes"
-            )));
-        }
-        if new.by.len() > NAME_BYTES_MAX {
-            return Err(Error::invalid(format!("`by` is longer than {NAME_BYTES_MAX} bytes")));
-        }
-        let key = row_name::labels(&new.test, self.shards());
-        let column = new.digest.to_string();
-        let of_digest = || Filter::column(FAMILY, column.as_bytes());
-        let newest = Filter::chain([of_digest(), Filter::latest()]);
-        let row = self.table().read_row(key.clone(), Some(newest.clone())).await?;
-        let cell = row.as_ref().and_then(|row| row.cells.first());
-        let before = match (&row, cell) {
-            (Some(row), Some(cell)) => labelled(&row.key, &cell.value)?,
-            _ => Labelled::default(),
-        };
-        let conflict = |found: Label| {
-            Error::Conflict(format!(
-                "digest {} of {} is {found:?}, not {:?}: it was changed concurrently, read it again",
-                new.digest, new.test, new.expected
-            ))
-        };
-        if before.label != new.expected {
-            return Err(conflict(before.label));
-        }
-        let now = now_micros();
-        let after = cell.map_or(0, |cell| cell.timestamp_micros.saturating_add(1000));
-        let by = new.by.clone();
-        let labelled = Labelled { label: new.label, by, at: now / 1_000_000 };
-        let json = serde_json::to_string(&labelled).expect("labels can be encoded as JSON");
-        let set = Mutation::set_at(FAMILY, column.clone(), now.max(after), json);
-        let written = match cell {
-            Some(cell) => {
-                let same = Filter::chain([newest, Filter::value(&cell.value)]);
-                self.table().check_and_mutate(key, Some(same), [set], []).await?
+    pub fn label<'a>(&'a self, new: &'a NewLabel) -> Pending<'a, Result<Labelled>> {
+        Box::pin(async move {
+            if new.test.trim().is_empty() || new.test.len() > VALUE_BYTES_MAX {
+                return Err(Error::invalid(format!(
+                    "invalid test name: use 1 to {VALUE_BYTES_MAX} bytes"
+                )));
             }
-            None => !self.table().check_and_mutate(key, Some(of_digest()), [], [set]).await?,
-        };
-        if written { Ok(labelled) } else { Err(conflict(before.label)) }
+            if new.by.len() > NAME_BYTES_MAX {
+                return Err(Error::invalid(format!("`by` is longer than {NAME_BYTES_MAX} bytes")));
+            }
+            let key = row_name::labels(&new.test, self.shards());
+            let column = new.digest.to_string();
+            let of_digest = || Filter::column(FAMILY, column.as_bytes());
+            let newest = Filter::chain([of_digest(), Filter::latest()]);
+            let row = self.table().read_row(key.clone(), Some(newest.clone())).await?;
+            let cell = row.as_ref().and_then(|row| row.cells.first());
+            let before = match (&row, cell) {
+                (Some(row), Some(cell)) => labelled(&row.key, &cell.value)?,
+                _ => Labelled::default(),
+            };
+            let conflict = |found: Label| {
+                Error::Conflict(format!(
+                    "digest {} of {} is {found:?}, not {:?}: it was changed concurrently, read it again",
+                    new.digest, new.test, new.expected
+                ))
+            };
+            if before.label != new.expected {
+                return Err(conflict(before.label));
+            }
+            let now = now_micros();
+            let after = cell.map_or(0, |cell| cell.timestamp_micros.saturating_add(1000));
+            let by = new.by.clone();
+            let labelled = Labelled { label: new.label, by, at: now / 1_000_000 };
+            let json = serde_json::to_string(&labelled).expect("labels can be encoded as JSON");
+            let set = Mutation::set_at(FAMILY, column.clone(), now.max(after), json);
+            let written = match cell {
+                Some(cell) => {
+                    let same = Filter::chain([newest, Filter::value(&cell.value)]);
+                    self.table().check_and_mutate(key, Some(same), [set], []).await?
+                }
+                None => !self.table().check_and_mutate(key, Some(of_digest()), [], [set]).await?,
+            };
+            if written { Ok(labelled) } else { Err(conflict(before.label)) }
+        })
     }
 }
 

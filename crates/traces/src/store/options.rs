@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use stele_bigtable_client::{Filter, Query as RowQuery, Row, RowEntry};
+use stele_grpc::Pending;
 
 use super::Store;
 use crate::error::{Error, Result};
@@ -46,37 +47,40 @@ impl Store {
 
     /// Returns the options of those of these traces that have any, from the newest tile
     /// of these commits.
-    pub async fn options(
-        &self,
-        traces: &[Params],
-        commits: &[CommitIndex],
-    ) -> Result<HashMap<Params, Params>> {
-        let tiles: BTreeSet<Tile> = commits.iter().map(|index| self.tile_of(*index).0).collect();
-        let mut found: HashMap<Params, Params> = HashMap::new();
-        // Many traces have the same options.
-        let mut known: HashMap<Bytes, Params> = HashMap::new();
-        for tile in tiles.into_iter().rev() {
-            let set = self.read_set(tile).await?.set;
-            let open = traces.iter().filter(|params| !found.contains_key(*params));
-            let wanted: Wanted =
-                open.filter_map(|params| Some((set.encode(params).ok()?, params))).collect();
-            if wanted.is_empty() {
-                continue;
+    pub fn options<'a>(
+        &'a self,
+        traces: &'a [Params],
+        commits: &'a [CommitIndex],
+    ) -> Pending<'a, Result<HashMap<Params, Params>>> {
+        Box::pin(async move {
+            let tiles: BTreeSet<Tile> =
+                commits.iter().map(|index| self.tile_of(*index).0).collect();
+            let mut found: HashMap<Params, Params> = HashMap::new();
+            // Many traces have the same options.
+            let mut known: HashMap<Bytes, Params> = HashMap::new();
+            for tile in tiles.into_iter().rev() {
+                let set = self.read_set(tile).await?.set;
+                let open = traces.iter().filter(|params| !found.contains_key(*params));
+                let wanted: Wanted =
+                    open.filter_map(|params| Some((set.encode(params).ok()?, params))).collect();
+                if wanted.is_empty() {
+                    continue;
+                }
+                for (encoded, text) in self.option_texts(tile, &wanted).await? {
+                    let Some(params) = wanted.get(&encoded) else { continue };
+                    let options = match known.get(&text) {
+                        Some(options) => options.clone(),
+                        None => {
+                            let options = parsed(&encoded, &text)?;
+                            known.insert(text, options.clone());
+                            options
+                        }
+                    };
+                    found.insert((*params).clone(), options);
+                }
             }
-            for (encoded, text) in self.option_texts(tile, &wanted).await? {
-                let Some(params) = wanted.get(&encoded) else { continue };
-                let options = match known.get(&text) {
-                    Some(options) => options.clone(),
-                    None => {
-                        let options = parsed(&encoded, &text)?;
-                        known.insert(text, options.clone());
-                        options
-                    }
-                };
-                found.insert((*params).clone(), options);
-            }
-        }
-        Ok(found)
+            Ok(found)
+        })
     }
 
     /// Returns encoded ids of a tile and the text of their options.

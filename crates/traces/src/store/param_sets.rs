@@ -61,7 +61,7 @@ impl Store {
 
     /// Returns a set of the tile that contains all of these params. Missing pairs are
     /// stored before this returns.
-    pub(super) async fn learn(
+    pub(super) async fn ensure_params(
         &self,
         tile: Tile,
         params: &[&Params],

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use stele_bigtable_client::{self as client, RowEntry};
+use stele_grpc::Pending;
 
 use super::Store;
 use super::digest_map::write_id;
@@ -101,28 +102,30 @@ const MISSING_NUMBER: f64 = f64::NAN;
 impl Store {
     /// Stores results of any number of commits. Nothing is stored if any of them is
     /// invalid.
-    pub async fn put(&self, puts: &[Put]) -> Result<Stored> {
-        puts.iter().try_for_each(check)?;
-        let hashes: Vec<&str> = puts.iter().map(|put| put.commit.as_str()).collect();
-        let commits = self.find_commits(&hashes).await?;
-        let mut tiles: BTreeMap<Tile, Vec<Placed>> = BTreeMap::new();
-        let mut seen = HashSet::new();
-        for (put, (index, commit)) in puts.iter().zip(commits) {
-            if !seen.insert(index) {
-                let what = format!("commit {} occurs twice", put.commit);
-                return Err(Error::invalid(what));
+    pub fn put<'a>(&'a self, puts: &'a [Put]) -> Pending<'a, Result<Stored>> {
+        Box::pin(async move {
+            puts.iter().try_for_each(check)?;
+            let hashes: Vec<&str> = puts.iter().map(|put| put.commit.as_str()).collect();
+            let commits = self.find_commits(&hashes).await?;
+            let mut tiles: BTreeMap<Tile, Vec<Placed>> = BTreeMap::new();
+            let mut seen = HashSet::new();
+            for (put, (index, commit)) in puts.iter().zip(commits) {
+                if !seen.insert(index) {
+                    let what = format!("commit {} occurs twice", put.commit);
+                    return Err(Error::invalid(what));
+                }
+                let (tile, offset) = self.tile_of(index);
+                let commit_micros = commit.time.clamp(0, TIME_MAX / 1_000_000) * 1_000_000;
+                tiles.entry(tile).or_default().push(Placed { put, offset, commit_micros });
             }
-            let (tile, offset) = self.tile_of(index);
-            let commit_micros = commit.time.clamp(0, TIME_MAX / 1_000_000) * 1_000_000;
-            tiles.entry(tile).or_default().push(Placed { put, offset, commit_micros });
-        }
-        let mut stored = Stored::default();
-        let tiles = tiles.into_iter().map(|(tile, placed)| self.place(tile, placed));
-        for put in tiles.collect::<Result<Vec<_>>>()? {
-            stored.entries += put.numbers.len();
-            stored.rows += self.put_tile(put).await?;
-        }
-        Ok(stored)
+            let mut stored = Stored::default();
+            let tiles = tiles.into_iter().map(|(tile, placed)| self.place(tile, placed));
+            for put in tiles.collect::<Result<Vec<_>>>()? {
+                stored.entries += put.numbers.len();
+                stored.rows += self.put_tile(put).await?;
+            }
+            Ok(stored)
+        })
     }
 
     /// Finds the rows that are known, and rejects duplicate entries.
@@ -160,7 +163,7 @@ impl Store {
             return Ok(0);
         }
         // Rows that cells depend on are written before them.
-        self.learn_rows(&mut put).await?;
+        self.register_rows(&mut put).await?;
         let with_data = put.placed.iter().filter(|placed| !placed.put.entries.is_empty());
         self.mark(put.tile, with_data.map(|placed| placed.offset)).await?;
         let mut cells = self.cells(&put).await?;
@@ -180,12 +183,12 @@ impl Store {
 
     /// Makes all rows of a put known: adds their params to the tile's set and lists
     /// their ids.
-    async fn learn_rows(&self, put: &mut TilePut<'_>) -> Result<()> {
+    async fn register_rows(&self, put: &mut TilePut<'_>) -> Result<()> {
         if put.unknown.is_empty() {
             return Ok(());
         }
         let params: Vec<&Params> = put.unknown.keys().map(|(_, params)| *params).collect();
-        let set = self.learn(put.tile, &params).await?;
+        let set = self.ensure_params(put.tile, &params).await?;
         let new = put.unknown.keys().map(|(kind, params)| Ok((*kind, set.encode(params)?)));
         let new: Vec<(Kind, String)> = new.collect::<Result<_>>()?;
         self.list_ids(put.tile, &new).await?;

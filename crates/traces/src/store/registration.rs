@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stele_bigtable_client::{Filter, Mutation, RowMutations};
+use stele_grpc::Pending;
 
 use super::Store;
 use super::commits::{Commit, FAMILY, INDEX, INDEX_MAX, latest_of};
@@ -59,17 +60,22 @@ impl Store {
     /// Registers commits in order and returns their indexes. Commits without an index
     /// are appended, unless they are already registered. The operation is idempotent,
     /// also after a registration that failed halfway.
-    pub async fn register(&self, commits: &[NewCommit]) -> Result<Vec<CommitIndex>> {
-        commits.iter().try_for_each(NewCommit::check)?;
-        for attempt in 0..ATTEMPTS_MAX {
-            let assigned = self.assign(commits).await?;
-            if self.write_commits(commits, &assigned.indexes).await? {
-                self.write_hashes(commits, &assigned).await?;
-                return Ok(assigned.indexes);
+    pub fn register<'a>(
+        &'a self,
+        commits: &'a [NewCommit],
+    ) -> Pending<'a, Result<Vec<CommitIndex>>> {
+        Box::pin(async move {
+            commits.iter().try_for_each(NewCommit::check)?;
+            for attempt in 0..ATTEMPTS_MAX {
+                let assigned = self.assign(commits).await?;
+                if self.write_commits(commits, &assigned.indexes).await? {
+                    self.write_hashes(commits, &assigned).await?;
+                    return Ok(assigned.indexes);
+                }
+                pause(attempt).await;
             }
-            pause(attempt).await;
-        }
-        Err(Error::Conflict("too many concurrent registrations: try again".into()))
+            Err(Error::Conflict("too many concurrent registrations: try again".into()))
+        })
     }
 
     /// Registers the new commits of the line that the table follows, given from the

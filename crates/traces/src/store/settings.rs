@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use stele_bigtable_client::{Client, Filter, GcRule, Mutation, NewTable};
+use stele_grpc::Pending;
 use tonic::Code;
 
 use super::Store;
@@ -91,43 +92,51 @@ pub(super) async fn create_table(client: &Client, id: &str) -> Result<()> {
 
 impl Store {
     /// Creates a table, or opens it if it has the same settings already.
-    pub async fn init(client: &Client, id: &str, settings: Settings) -> Result<Store> {
-        settings.check()?;
-        create_table(client, id).await?;
-        let text = serde_json::to_string(&settings)
-            .map_err(|error| Error::invalid(format!("invalid settings: {error}")))?;
-        let set = Mutation::set_at(FAMILY, COLUMN, 0, text);
-        let existing = Filter::column(FAMILY, COLUMN);
-        client
-            .table(id)?
-            .check_and_mutate(row_name::SETTINGS, Some(existing), [], [set])
-            .await
-            .map_err(|error| not_of_traces(id, error))?;
-        let store = Store::open(client, id).await?;
-        if *store.settings() != settings {
-            return Err(Error::Conflict(format!(
-                "table {id} exists with tiles of {} commits, {} shards and test key {:?}: these \
+    pub fn init<'a>(
+        client: &'a Client,
+        id: &'a str,
+        settings: Settings,
+    ) -> Pending<'a, Result<Store>> {
+        Box::pin(async move {
+            settings.check()?;
+            create_table(client, id).await?;
+            let text = serde_json::to_string(&settings)
+                .map_err(|error| Error::invalid(format!("invalid settings: {error}")))?;
+            let set = Mutation::set_at(FAMILY, COLUMN, 0, text);
+            let existing = Filter::column(FAMILY, COLUMN);
+            client
+                .table(id)?
+                .check_and_mutate(row_name::SETTINGS, Some(existing), [], [set])
+                .await
+                .map_err(|error| not_of_traces(id, error))?;
+            let store = Store::open(client, id).await?;
+            if *store.settings() != settings {
+                return Err(Error::Conflict(format!(
+                    "table {id} exists with tiles of {} commits, {} shards and test key {:?}: these \
                  cannot be changed",
-                store.settings().tile,
-                store.settings().shards,
-                store.settings().test_key
-            )));
-        }
-        Ok(store)
+                    store.settings().tile,
+                    store.settings().shards,
+                    store.settings().test_key
+                )));
+            }
+            Ok(store)
+        })
     }
 
     /// Opens a table that was created by `init`.
-    pub async fn open(client: &Client, id: &str) -> Result<Store> {
-        let table = client.table(id)?;
-        let row = table.read_row(row_name::SETTINGS, Some(Filter::latest())).await;
-        let row = row.map_err(|error| not_of_traces(id, error))?;
-        let value = row.as_ref().and_then(|row| row.value(FAMILY, COLUMN));
-        let value = value.ok_or_else(|| {
-            Error::NotFound(format!(
-                "table {id} is not a table of traces: run `stele traces init` to make it one"
-            ))
-        })?;
-        Ok(Store::new(table, Settings::from_bytes(value)?))
+    pub fn open<'a>(client: &'a Client, id: &'a str) -> Pending<'a, Result<Store>> {
+        Box::pin(async move {
+            let table = client.table(id)?;
+            let row = table.read_row(row_name::SETTINGS, Some(Filter::latest())).await;
+            let row = row.map_err(|error| not_of_traces(id, error))?;
+            let value = row.as_ref().and_then(|row| row.value(FAMILY, COLUMN));
+            let value = value.ok_or_else(|| {
+                Error::NotFound(format!(
+                    "table {id} is not a table of traces: run `stele traces init` to make it one"
+                ))
+            })?;
+            Ok(Store::new(table, Settings::from_bytes(value)?))
+        })
     }
 }
 

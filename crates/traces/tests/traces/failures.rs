@@ -48,7 +48,7 @@ async fn conditional_writes_with_unknown_outcome_are_resolved_by_reading() {
         let store = opened(failing(&served, "/CheckAndMutateRow", 2, done_first)).await;
         put(&store, 0, vec![entry(",a=1,", "a"), entry(",a=2,", "b")]).await;
         let grid = digests(&served.again().await, dense(3), "").await;
-        assert_eq!(shown(&grid, &["a", "b"]), expect([(",a=1,", "a"), (",a=2,", "b")]));
+        assert_eq!(formatted(&grid, &["a", "b"]), expect([(",a=1,", "a"), (",a=2,", "b")]));
         assert_eq!(served.again().await.load_digest_map().await.unwrap(), 2);
     }
 }
@@ -61,7 +61,7 @@ async fn a_lost_counter_response_leaves_a_gap_and_no_duplicate() {
     put(&store, 0, vec![entry(",a=1,", "a")]).await;
     put(&served.again().await, 0, vec![entry(",a=2,", "b")]).await;
     let grid = digests(&served.again().await, dense(3), "").await;
-    assert_eq!(shown(&grid, &["a", "b"]), expect([(",a=1,", "a"), (",a=2,", "b")]));
+    assert_eq!(formatted(&grid, &["a", "b"]), expect([(",a=1,", "a"), (",a=2,", "b")]));
 }
 
 #[tokio::test]

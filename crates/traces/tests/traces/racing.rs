@@ -59,7 +59,7 @@ async fn ingesters_that_race_on_a_new_tile_lose_no_results() {
         (0..7).flat_map(|at| [0, 1].map(|half| format!("digest {at} {half}"))).collect();
     assert_eq!(store.load_digest_map().await.unwrap(), names.len());
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let found = shown(&grid, &names);
+    let found = formatted(&grid, &names);
     for ingester in 0..INGESTERS {
         for at in 0..20 {
             let id = format!(",bot=b{ingester},name=t{at},shared=s{},", (at + ingester) % 5);
@@ -112,7 +112,7 @@ async fn unused_ids_are_used_for_the_next_digests() {
     assert_eq!(id_of(&served, "next").await, mine + 1);
     let grid = digests(&served.again().await, range(0, 2), "").await;
     let names = ["next", "contested"];
-    assert_eq!(shown(&grid, &names), expect([(",a=1,", "nextcontestedcontested")]));
+    assert_eq!(formatted(&grid, &names), expect([(",a=1,", "nextcontestedcontested")]));
 }
 
 #[tokio::test]

@@ -50,7 +50,7 @@ async fn results_put_device_by_device_make_one_grid() {
     }
     let grid = digests(&served.again().await, range(0, 2), "").await;
     assert_eq!(
-        shown(&grid, &NAMES),
+        formatted(&grid, &NAMES),
         expect([
             (",device=x,name=r,", "abc"),
             (",device=x,name=s,", "ddd"),
@@ -86,7 +86,7 @@ async fn processes_with_and_without_cached_rows_write_the_same() {
     }
     let grid = digests(&served.again().await, range(0, 59), "").await;
     assert_eq!((grid.traces.len(), grid.skipped), (40, 0));
-    let found = shown(&grid, &NAMES);
+    let found = formatted(&grid, &NAMES);
     let numbers = knowing.grid(Kind::Numbers, range(0, 59), &query("")).await.unwrap();
     for trace in 0..40u32 {
         let there = |commit: u32| !(trace + commit).is_multiple_of(9) && trace <= commit * 2;
@@ -147,7 +147,7 @@ async fn the_same_file_many_times_at_once_is_stored_once() {
     }
     let grid = digests(&store, dense(99), "").await;
     assert_eq!(
-        shown(&grid, &NAMES),
+        formatted(&grid, &NAMES),
         expect([
             (",name=one,os=x,", "abcdabcdab"),
             (",name=one,os=y,", "aaaaaaaaaa"),
@@ -167,7 +167,7 @@ async fn the_last_of_several_files_of_one_commit_wins() {
         .collect();
     assert_eq!(ingest(&store, paths).await.unwrap().results, 4);
     let grid = digests(&store, dense(9), "").await;
-    assert_eq!(shown(&grid, &NAMES), expect([(",name=one,os=x,", "d")]));
+    assert_eq!(formatted(&grid, &NAMES), expect([(",name=one,os=x,", "d")]));
 }
 
 #[tokio::test]
@@ -210,7 +210,7 @@ async fn commits_of_the_same_second_keep_their_order() {
         put(&store, at, vec![entry(",a=1,", name)]).await;
     }
     let grid = digests(&store, dense(2), "").await;
-    assert_eq!((columns(&grid), &*shown(&grid, &NAMES)[",a=1,"]), (vec![3, 4], "cd"));
+    assert_eq!((columns(&grid), &*formatted(&grid, &NAMES)[",a=1,"]), (vec![3, 4], "cd"));
 }
 
 #[tokio::test]

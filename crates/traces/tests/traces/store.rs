@@ -28,7 +28,7 @@ fn fixture() -> Vec<(u32, &'static str, &'static str)> {
     all
 }
 
-fn fixture_shown() -> std::collections::BTreeMap<String, String> {
+fn fixture_formatted() -> std::collections::BTreeMap<String, String> {
     expect([
         (",device=angler,name=blur,", "ddd"),
         (",device=angler,name=rect,", "d--"),
@@ -61,7 +61,7 @@ async fn results_stored_one_by_one_in_reverse_order_give_the_same_grid() {
         put(&store, at, vec![entry(id, name)]).await;
     }
     let grid = digests(&served.again().await, range(0, 2), "").await;
-    assert_eq!(shown(&grid, &NAMES), fixture_shown());
+    assert_eq!(formatted(&grid, &NAMES), fixture_formatted());
     // Storing all of it again, together, changes nothing.
     let puts: Vec<Put> = (0..3)
         .map(|commit| {
@@ -80,12 +80,21 @@ async fn the_latest_result_wins_whatever_arrives_first() {
     put(&store, 1, vec![entry(",a=1,", "b")]).await;
     let year = 365 * 86_400_000_000;
     store.put(&[put_at(1, NOON - 3 * year, vec![entry(",a=1,", "a")])]).await.unwrap();
-    assert_eq!(shown(&digests(&store, range(1, 1), "").await, &NAMES), expect([(",a=1,", "b")]));
+    assert_eq!(
+        formatted(&digests(&store, range(1, 1), "").await, &NAMES),
+        expect([(",a=1,", "b")])
+    );
     store.put(&[put_at(1, NOON + year, vec![entry(",a=1,", "c")])]).await.unwrap();
-    assert_eq!(shown(&digests(&store, range(1, 1), "").await, &NAMES), expect([(",a=1,", "c")]));
+    assert_eq!(
+        formatted(&digests(&store, range(1, 1), "").await, &NAMES),
+        expect([(",a=1,", "c")])
+    );
     // With equal times, the later write wins.
     store.put(&[put_at(1, NOON + year, vec![entry(",a=1,", "d")])]).await.unwrap();
-    assert_eq!(shown(&digests(&store, range(1, 1), "").await, &NAMES), expect([(",a=1,", "d")]));
+    assert_eq!(
+        formatted(&digests(&store, range(1, 1), "").await, &NAMES),
+        expect([(",a=1,", "d")])
+    );
 }
 
 #[tokio::test]
@@ -98,7 +107,7 @@ async fn a_grid_can_span_tiles() {
     put(&store, 256, vec![entry(",a=2,b=3,", "e")]).await;
     let grid = digests(&served.again().await, range(254, 257), "").await;
     assert_eq!(columns(&grid), [254, 255, 256, 257]);
-    assert_eq!(shown(&grid, &NAMES), expect([(",a=1,", "abc-"), (",a=2,b=3,", "--e-")]));
+    assert_eq!(formatted(&grid, &NAMES), expect([(",a=1,", "abc-"), (",a=2,b=3,", "--e-")]));
     let history = store.history(&params(",a=1,")).await.unwrap().unwrap();
     let found: Vec<_> = history.digests.iter().map(|(at, digest)| (at.0, *digest)).collect();
     let expected = [(254, "a"), (255, "b"), (256, "c"), (1100, "d")];
@@ -122,12 +131,12 @@ async fn dense_windows_contain_exactly_the_newest_commits_with_data() {
         for count in [3, 4, total as usize, total as usize + 1000, 100_000] {
             let grid = digests(&store, dense(count), "").await;
             assert_eq!(columns(&grid), with_data, "{count} of {total}");
-            assert_eq!(shown(&grid, &NAMES)[",a=1,"], "abc");
+            assert_eq!(formatted(&grid, &NAMES)[",a=1,"], "abc");
         }
         let grid = digests(&store, dense(2), "").await;
         assert_eq!(columns(&grid), with_data[1..]);
         let expected = expect([(",a=1,", "bc"), (",a=b2,", "b-"), (",a=c2,", "-c")]);
-        assert_eq!(shown(&grid, &NAMES), expected);
+        assert_eq!(formatted(&grid, &NAMES), expected);
         let window =
             stele_traces::store::Window::Dense { count: 2, last: Some(CommitIndex(with_data[1])) };
         assert_eq!(columns(&digests(&store, window, "").await), with_data[..2]);
@@ -194,7 +203,10 @@ async fn digests_and_numbers_of_one_trace_are_stored_separately() {
     put(&store, 290, vec![number(",a=1,", -2.5), number(",a=2,", 1e300)]).await;
     let grid = store.grid(Kind::Numbers, dense(9), &query("")).await.unwrap();
     assert_eq!(columns(&grid), [1, 290]);
-    assert_eq!(shown(&grid, &[]), expect([(",a=1,", "[0.0, -2.5]"), (",a=2,", "[NaN, 1e300]")]));
+    assert_eq!(
+        formatted(&grid, &[]),
+        expect([(",a=1,", "[0.0, -2.5]"), (",a=2,", "[NaN, 1e300]")])
+    );
     let history = store.history(&params(",a=1,")).await.unwrap().unwrap();
     assert_eq!(history.digests, [(CommitIndex(1), digest("a"))]);
     assert_eq!(history.numbers, [(CommitIndex(1), 0.0), (CommitIndex(290), -2.5)]);
@@ -362,13 +374,13 @@ async fn a_copy_reads_like_the_original() {
     for kind in [Kind::Digests, Kind::Numbers] {
         let one = store.grid(kind, dense(9), &query("")).await.unwrap();
         let other = there.grid(kind, dense(9), &query("")).await.unwrap();
-        assert_eq!(shown(&one, &NAMES), shown(&other, &NAMES));
+        assert_eq!(formatted(&one, &NAMES), formatted(&other, &NAMES));
         assert_eq!(one.traces.len(), 6);
     }
     // New digests in the copy continue the numbering.
     put(&there, 1, vec![entry(",a=1,", "new"), entry(",a=2,", "a")]).await;
     let grid = digests(&there, range(1, 1), "").await;
-    assert_eq!(shown(&grid, &["new", "a"]), expect([(",a=1,", "new"), (",a=2,", "a")]));
+    assert_eq!(formatted(&grid, &["new", "a"]), expect([(",a=1,", "new"), (",a=2,", "a")]));
     let value = Value::Digest(Some(digest("a")));
     assert_eq!(value.kind(), Kind::Digests);
     let settings = Settings { shards: 5, ..Settings::default() };

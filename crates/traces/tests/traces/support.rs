@@ -107,7 +107,7 @@ pub fn query(text: &str) -> Query {
 
 /// Formats a grid of digests: ids with a name for each cell, `-` if missing. Names are
 /// looked up among those given.
-pub fn shown(grid: &Grid, names: &[&str]) -> BTreeMap<String, String> {
+pub fn formatted(grid: &Grid, names: &[&str]) -> BTreeMap<String, String> {
     let names: BTreeMap<Digest, &str> = names.iter().map(|name| (digest(name), *name)).collect();
     let cell = |number: &u32| match number {
         0 => "-",

@@ -159,7 +159,7 @@ async fn a_page_stays_within_what_every_client_takes() {
 /// Some clients (Node) cannot parse a map entry without a value, and prost omits
 /// empty values.
 #[tokio::test]
-async fn a_family_of_which_nothing_is_told_has_a_value_on_the_wire() {
+async fn a_family_without_settings_has_a_value_on_the_wire() {
     let server = Server::start();
     let column_families = [("plain".to_string(), ColumnFamily::default())].into();
     let declared = Table { column_families, ..Table::default() };

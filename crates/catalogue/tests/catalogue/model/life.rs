@@ -203,7 +203,7 @@ impl Life {
         };
         let (txn, no_wait) = (written.txn, written.no_wait);
         self.checkpoints.push(Checkpoint { model: next, txn });
-        let reply = self.service.settle(written);
+        let reply = self.service.wait_until_durable(written);
         if reply.is_err() {
             assert!(self.power.is_out());
         } else if !no_wait {

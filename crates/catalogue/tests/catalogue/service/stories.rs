@@ -83,8 +83,8 @@ async fn a_vector_of_deletes_returns_a_code_for_each_id() {
     let served = Served::new();
     served.filled(1, 2).await;
     served.filled(3, 0).await;
-    let asked = [fid(1), fid(2), fid(3), fid(1)];
-    let kept = served.client.delete(&asked, Flag::AllOrNothing as u32).await.unwrap();
+    let fids = [fid(1), fid(2), fid(3), fid(1)];
+    let kept = served.client.delete(&fids, Flag::AllOrNothing as u32).await.unwrap();
     assert_eq!(
         (codes(kept.codes()), kept.count),
         (vec![Code::Ok, Code::Absent, Code::Ok, Code::Absent], 0)
@@ -93,10 +93,10 @@ async fn a_vector_of_deletes_returns_a_code_for_each_id() {
         codes(served.client.lookup(&[fid(1), fid(3)]).await.unwrap().codes()),
         [Code::Ok; 2]
     );
-    let gone = served.client.delete(&asked, 0).await.unwrap();
+    let gone = served.client.delete(&fids, 0).await.unwrap();
     assert_eq!(gone.count, 2);
     assert_eq!(codes(gone.codes()), [Code::Ok, Code::Absent, Code::Ok, Code::Absent]);
-    let missing = served.client.delete(&asked, Flag::MissingOk as u32).await.unwrap();
+    let missing = served.client.delete(&fids, Flag::MissingOk as u32).await.unwrap();
     assert_eq!((codes(missing.codes()), missing.count), (vec![Code::Ok; 4], 0));
 }
 

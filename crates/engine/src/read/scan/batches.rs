@@ -44,7 +44,7 @@ pub struct Scan {
     /// Set while a row has been partly read.
     row_pin: Option<RowPin>,
     /// The last row that a batch has completed.
-    passed_row: Option<Vec<u8>>,
+    completed_row: Option<Vec<u8>>,
     /// In reverse, rows from this prefix on are too large to be buffered.
     pub(super) large_from: Option<Vec<u8>>,
     done: bool,
@@ -94,7 +94,7 @@ impl Scan {
             state: ReadState::default(),
             state_version: 0,
             row_pin: None,
-            passed_row: None,
+            completed_row: None,
             large_from: None,
             done: false,
         })
@@ -176,8 +176,8 @@ impl Scan {
 
     /// Returns the last completed row: this row and all before it, in scan
     /// direction, are done.
-    pub fn passed_row(&self) -> Option<&[u8]> {
-        self.passed_row.as_deref()
+    pub fn completed_row(&self) -> Option<&[u8]> {
+        self.completed_row.as_deref()
     }
 
     /// Returns the version and the snapshot to read: those of the partly read
@@ -310,13 +310,13 @@ impl Scan {
         } else {
             let range = self.ranges.front_mut().expect("a range is being read");
             range.start = successor(&row);
-            self.passed_row = Some(row);
+            self.completed_row = Some(row);
         }
     }
 
     /// Marks the row and all after it as done, in a reverse scan.
     pub(super) fn shrink_to_before(&mut self, row: Vec<u8>) {
-        self.passed_row = Some(row.clone());
+        self.completed_row = Some(row.clone());
         self.ranges.back_mut().expect("a range is being read").end = Some(row);
     }
 
@@ -386,7 +386,7 @@ mod tests {
 
     use super::*;
     use crate::cell::commit::{CommitBuilder, TimeRange};
-    use crate::merge::steps;
+    use crate::merge::{StepOf, steps};
     use crate::options::Options;
     use crate::schema::{Family, Schema};
     use crate::store::{Store, Wait};
@@ -426,11 +426,11 @@ mod tests {
                 let (store, table) = deleted_times(count, false);
                 let spec = ScanSpec { reverse, ..ScanSpec::default() };
                 let mut scan = store.scan(table, spec).unwrap();
-                let (before, mut cells) = (steps(), 0);
+                let (before, mut cells) = (steps(StepOf::Merge), 0);
                 let limits = BatchLimits { cells: 4, ..BatchLimits::default() };
                 while !scan.next_batch(limits, &mut |_: &CellView<'_>| cells += 1).unwrap().done {}
                 assert_eq!(cells, count);
-                steps() - before
+                steps(StepOf::Merge) - before
             };
             let (few, many) = (cost(400), cost(800));
             assert!(many <= 2 * few + 64 && few <= 400 * 8, "{few} steps, then {many}");

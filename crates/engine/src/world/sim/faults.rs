@@ -160,9 +160,9 @@ impl Faults {
         random: &dyn Random,
     ) -> io::Result<()> {
         self.strike_planned(operation)?;
-        let shown = path.to_string_lossy();
+        let path = path.to_string_lossy();
         let hit = |lasting: &&Lasting| {
-            lasting.operation == operation && shown.contains(&lasting.path_part)
+            lasting.operation == operation && path.contains(&lasting.path_part)
         };
         if let Some(lasting) = self.lasting.iter().find(hit) {
             return Err(lasting.fault.error());
@@ -170,7 +170,7 @@ impl Faults {
         let due = self
             .due
             .iter()
-            .position(|due| due.operation == operation && shown.contains(&due.path_part));
+            .position(|due| due.operation == operation && path.contains(&due.path_part));
         if let Some(at) = due {
             return Err(self.due.remove(at).error);
         }

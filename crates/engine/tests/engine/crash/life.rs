@@ -265,7 +265,7 @@ impl Survivor {
     fn note_durable(&mut self, store: &Store) {
         let durable = store.progress().0;
         let count = self.applied.partition_point(|applied| applied.txn <= durable);
-        assert!(count >= self.durable, "what was durable is no longer");
+        assert!(count >= self.durable, "a durable commit was lost");
         if self.stopped {
             assert_eq!(count, self.durable, "something became durable after the log failed");
         }

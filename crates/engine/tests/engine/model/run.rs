@@ -398,7 +398,7 @@ impl Run {
         match (error, &check.spec.view) {
             (Error::SnapshotExpired { .. }, View::At(snapshot)) => {
                 let held = self.snapshots.iter().any(|h| Arc::ptr_eq(&h.snapshot, snapshot));
-                assert!(!held || self.is_expired(snapshot), "a snapshot was given up too soon");
+                assert!(!held || self.is_expired(snapshot), "a snapshot was released too soon");
             }
             (Error::SnapshotExpired { .. }, _) => {
                 assert!(self.clock.elapsed() > check.since + SNAPSHOT_AGE_MAX, "{error}");

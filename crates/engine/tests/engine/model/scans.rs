@@ -144,7 +144,7 @@ impl ScanCheck {
         self.cells += 1;
         if self.row.as_ref().is_none_or(|in_progress| in_progress.row != cell.row) {
             let last = self.finish_row(table, false)?;
-            self.check_passed_over(table, last.as_deref(), Some(&cell.row))?;
+            self.check_skipped(table, last.as_deref(), Some(&cell.row))?;
             self.passing.clone_from(&self.contexts);
             self.rows += 1;
             let (row, contexts) = (cell.row.clone(), self.contexts.clone());
@@ -166,21 +166,21 @@ impl ScanCheck {
         if cells_limit || rows_limit {
             return Ok(());
         }
-        self.check_passed_over(table, last.as_deref(), None)
+        self.check_skipped(table, last.as_deref(), None)
     }
 
     /// Checks the current row once all of its cells have arrived. Returns the row.
     fn finish_row(&mut self, table: &TableHistory, cut: bool) -> Result<Option<Vec<u8>>, String> {
         let Some(RowInProgress { row, contexts, cells }) = self.row.take() else { return Ok(None) };
         if !self.spec.rows.is_empty() && !self.spec.rows.iter().any(|range| range.contains(&row)) {
-            return Err(format!("row {} was not asked for", Printable(row)));
+            return Err(format!("row {} was not requested", Printable(row)));
         }
         self.check_row(table, &row, &contexts, &cells, cut)?;
         Ok(Some(row))
     }
 
     /// Checks that rows between two returned ones have no visible cells.
-    fn check_passed_over(
+    fn check_skipped(
         &self,
         table: &TableHistory,
         last: Option<&[u8]>,
@@ -192,13 +192,13 @@ impl ScanCheck {
         {
             return Err(format!("rows out of order: {last:?}, then {next:?}"));
         }
-        let asked = |row: &[u8]| {
+        let is_requested = |row: &[u8]| {
             self.spec.rows.is_empty() || self.spec.rows.iter().any(|range| range.contains(row))
         };
         for row in table.rows.keys() {
             let between = low.is_none_or(|low| row.as_slice() > low)
                 && high.is_none_or(|high| row.as_slice() < high);
-            if between && asked(row) {
+            if between && is_requested(row) {
                 self.check_row(table, row, &self.passing, &[], false)?;
             }
         }

@@ -78,10 +78,10 @@ fn fill_after(machine: &Machine, store: &Store, table: TableId, outputs: u64) {
 }
 
 /// Compacts until the disk is full after `outputs` outputs.
-fn break_off(machine: &Machine, store: &Store, table: TableId, outputs: u64) {
+fn interrupt(machine: &Machine, store: &Store, table: TableId, outputs: u64) {
     fill_after(machine, store, table, outputs);
     assert!(matches!(store.compact(table), Err(Error::DiskFull { .. })));
-    assert_eq!(chain(store, table).runs().count(), 3, "a compaction was broken off");
+    assert_eq!(chain(store, table).runs().count(), 3, "the compaction was interrupted");
 }
 
 fn fragments(sim: &SimFiles) -> BTreeSet<FileName> {
@@ -115,12 +115,12 @@ fn a_compaction_gives_one_run_of_files_of_bounded_size() {
 }
 
 #[test]
-fn r1_5_2_what_a_broken_off_compaction_has_put_in_place_stays_and_it_goes_on_from_there() {
+fn r1_5_2_what_an_interrupted_compaction_has_installed_stays_and_it_continues_from_there() {
     let machine = Machine::new(1);
     let store = machine.open_with(options());
     let table = three_runs(&store);
     let before = cells(&store, table, View::Durable);
-    break_off(&machine, &store, table, 3);
+    interrupt(&machine, &store, table, 3);
     let after = chain(&store, table);
     let outputs = names(&after.runs().next().unwrap()[..3]);
     let reads = |store: &Store| {
@@ -154,11 +154,11 @@ fn r1_5_2_what_a_broken_off_compaction_has_put_in_place_stays_and_it_goes_on_fro
 }
 
 #[test]
-fn a_commit_after_a_broken_off_compaction_is_merged_with_what_it_left() {
+fn a_commit_after_an_interrupted_compaction_is_merged_with_what_it_left() {
     let machine = Machine::new(1);
     let store = machine.open_with(options());
     let table = three_runs(&store);
-    break_off(&machine, &store, table, 3);
+    interrupt(&machine, &store, table, 3);
     for number in [1, 20, 40] {
         put(&store, &to_row(table, row(number).as_bytes(), |c| c.delete_row()));
     }
@@ -178,7 +178,7 @@ fn between_two_parts_of_a_large_compaction_newer_runs_are_merged() {
     options.compact.chain_min = 4;
     let store = machine.open_with(options);
     let table = three_runs(&store);
-    break_off(&machine, &store, table, 3);
+    interrupt(&machine, &store, table, 3);
     for number in [1, 20, 40, 59] {
         put(&store, &set(table, &row(number), "newest"));
         store.flush(table).unwrap();
@@ -210,7 +210,7 @@ fn a_checkpoint_keeps_clipped_files_and_a_store_can_be_opened_from_it() {
     let store = machine.open_with(options());
     let table = three_runs(&store);
     let before = cells(&store, table, View::Durable);
-    break_off(&machine, &store, table, 3);
+    interrupt(&machine, &store, table, 3);
     let checkpoint = store.checkpoint(&[table]).unwrap();
     put(&store, &to_row(table, row(1).as_bytes(), |c| c.delete_row()));
     store.flush(table).unwrap();
@@ -367,7 +367,7 @@ fn a_compaction_leaves_the_cache_as_warm_as_it_was() {
     store.compact(table).unwrap();
     let cache = store.stats().cache;
     assert_eq!(cache.bytes, cache.resident_bytes, "what nobody reads is not cached");
-    assert_eq!(store.stats().cache.misses, 0, "a compaction is no reader");
+    assert_eq!(store.stats().cache.misses, 0, "a compaction does not count as a reader");
     let read_all = || {
         let before = store.stats().cache.misses;
         for number in 0..ROWS {
@@ -382,7 +382,7 @@ fn a_compaction_leaves_the_cache_as_warm_as_it_was() {
 }
 
 #[test]
-fn outputs_that_are_given_up_and_files_that_are_gone_leave_nothing_in_the_cache() {
+fn abandoned_outputs_and_removed_files_leave_nothing_in_the_cache() {
     let machine = Machine::new(1);
     let store = machine.open_with(options());
     let table = three_runs(&store);

@@ -1,5 +1,5 @@
-//! T6, D6 and the rules of throttling and flushing: who holds memory and log, for how
-//! long, and who waits for it.
+//! T6, D6 and the rules of throttling and flushing: which requests hold memory and log, for
+//! how long, and which wait for them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -47,7 +47,7 @@ fn t6_a_scan_between_two_batches_pins_no_memory() {
 }
 
 #[test]
-fn t6_a_snapshot_over_its_age_is_given_up_with_a_retryable_error() {
+fn t6_a_snapshot_over_its_age_is_released_with_a_retryable_error() {
     let machine = Machine::new(1);
     let store = machine.open();
     let table = store.create_table("t", schema()).unwrap();

@@ -37,7 +37,7 @@ pub async fn respond(
     etcd.header(end.revision).write(&mut head);
     set_len(&mut head, measured + tail.len())?;
     // Compact does not stop a read that has begun.
-    let mut scan = etcd.node().reader(Floor::Begun).open(&query.at(scan.at()))?;
+    let mut scan = etcd.node().reader(Floor::InProgress).open(&query.at(scan.at()))?;
     let etcd = etcd.clone();
     Ok(FramedResponse::Many(generate(move |out| async move {
         // The node stays open until the response is sent.

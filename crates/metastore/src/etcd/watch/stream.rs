@@ -19,7 +19,7 @@ use crate::etcd::generate::{Output, generate};
 use crate::etcd::proto::watch_request::RequestUnion;
 use crate::etcd::proto::{WatchCancelRequest, WatchCreateRequest, WatchRequest};
 use crate::etcd::rpc::MessageStream;
-use crate::watch::{Cursor, Event, HistoryTurn};
+use crate::watch::{Cursor, Event, HistoryPermit};
 use crate::{Error, Result};
 
 /// The id of a response that is for no watcher, or for all.
@@ -31,7 +31,7 @@ pub fn stream(etcd: &Etcd, requests: MessageStream) -> MessageStream {
     generate(move |out| WatchStream::new(etcd, out).run(requests))
 }
 
-type PendingTurn = Pin<Box<dyn Future<Output = HistoryTurn> + Send>>;
+type PendingPermit = Pin<Box<dyn Future<Output = HistoryPermit> + Send>>;
 
 struct WatchStream {
     etcd: Etcd,
@@ -41,7 +41,7 @@ struct WatchStream {
     watchers: Watchers,
     lagging: Lagging,
     /// The pending permit to read history for lagging watchers.
-    turn: Option<PendingTurn>,
+    permit: Option<PendingPermit>,
     /// Ids of watchers whose history has been dropped. As in etcd, these ids
     /// stay reserved until the client cancels them.
     canceled: BTreeSet<i64>,
@@ -64,7 +64,7 @@ impl WatchStream {
             live,
             watchers: Watchers::default(),
             lagging: Lagging::default(),
-            turn: None,
+            permit: None,
             canceled: BTreeSet::new(),
             index: Index::default(),
             next_id: 0,
@@ -79,7 +79,7 @@ impl WatchStream {
         let mut requests_open = true;
         loop {
             let lagging = !self.lagging.is_empty();
-            let (at_once, in_turn) = (lagging && self.turn.is_none(), self.turn.is_some());
+            let (at_once, waiting) = (lagging && self.permit.is_none(), self.permit.is_some());
             tokio::select! {
                 request = requests.next(), if requests_open => match request {
                     Some(message) => self.request(decode(message?)?).await?,
@@ -87,9 +87,9 @@ impl WatchStream {
                 },
                 () = self.live.changed(), if !self.watchers.is_empty() => self.follow().await?,
                 () = std::future::ready(()), if at_once => self.catch_up(None).await?,
-                turn = granted(&mut self.turn), if in_turn => {
-                    self.turn = None;
-                    self.catch_up(Some(turn)).await?;
+                permit = granted(&mut self.permit), if waiting => {
+                    self.permit = None;
+                    self.catch_up(Some(permit)).await?;
                 }
                 () = tokio::time::sleep_until(self.progress_at),
                     if self.watchers.wants_progress() =>
@@ -212,7 +212,7 @@ impl WatchStream {
         let mut events = std::mem::take(&mut self.events);
         let index = &self.index;
         let wanted = &mut |key: &[u8]| index.is_watched(key);
-        match self.live.take_in_turn(i64::MAX, wanted, &mut events).await {
+        match self.live.take_with_permit(i64::MAX, wanted, &mut events).await {
             Ok(()) => {
                 let revision = self.live.next() - 1;
                 for (id, of_watcher) in self.index.distribute(&events) {
@@ -242,15 +242,15 @@ impl WatchStream {
 
     /// Sends the next events to the group that is furthest behind. History is
     /// read in turn with other streams.
-    async fn catch_up(&mut self, turn: Option<HistoryTurn>) -> Result<()> {
-        if turn.is_none() && self.lagging.needs_history() {
-            self.turn = Some(Box::pin(self.etcd.node().watch().history_turn()));
+    async fn catch_up(&mut self, permit: Option<HistoryPermit>) -> Result<()> {
+        if permit.is_none() && self.lagging.needs_history() {
+            self.permit = Some(Box::pin(self.etcd.node().watch().history_permit()));
             return Ok(());
         }
         let Some((mut group, until)) = self.lagging.pop() else { return Ok(()) };
         let mut events = std::mem::take(&mut self.events);
         let taken = group.take(until.min(self.live.next() - 1), &mut events);
-        drop(turn);
+        drop(permit);
         match taken {
             Ok(()) => {
                 let reached = group.cursor.next();
@@ -353,9 +353,9 @@ impl WatchStream {
 }
 
 /// Waits for the pending permit.
-async fn granted(turn: &mut Option<PendingTurn>) -> HistoryTurn {
-    match turn {
-        Some(turn) => turn.await,
+async fn granted(permit: &mut Option<PendingPermit>) -> HistoryPermit {
+    match permit {
+        Some(permit) => permit.await,
         None => std::future::pending().await,
     }
 }
@@ -460,9 +460,9 @@ mod tests {
         let hub = etcd.node().watch().clone();
         let mut reads = Vec::new();
         for watchers in [1, 20] {
-            let mut turns = Vec::new();
+            let mut permits = Vec::new();
             for _ in 0..Hub::history_readers_max() {
-                turns.push(hub.history_turn().await);
+                permits.push(hub.history_permit().await);
             }
             let before = hub.history_reads();
             let mut call = Call::new(&etcd);
@@ -470,8 +470,8 @@ mod tests {
                 // Keys and ranges, from different revisions on.
                 call.create("k".into(), if at % 2 == 0 { "" } else { "l" }, 2 + at % 3).await;
             }
-            assert_eq!(hub.history_reads(), before, "the stream waits for its turn");
-            drop(turns);
+            assert_eq!(hub.history_reads(), before, "the stream waits for its permit");
+            drop(permits);
             let mut next: Vec<i64> = (0..watchers).map(|at| 2 + at % 3).collect();
             while next.iter().any(|next| *next < 2 + REVISIONS) {
                 let answer = call.next().await;

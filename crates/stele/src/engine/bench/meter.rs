@@ -2,13 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use serde::Serialize;
 
 use super::workload::Workload;
-
-/// The kernel reports CPU time in hundredths of a second.
-const TICKS_PER_SECOND: f64 = 100.0;
+use crate::proc_stat::ProcStat;
 
 /// The result of one phase. An operation is one cell written or read.
 #[derive(Serialize)]
@@ -106,31 +103,12 @@ pub fn measure(
 
 /// Returns the CPU time of this process so far, in user and kernel mode.
 fn cpu_seconds() -> anyhow::Result<f64> {
-    let stat = std::fs::read_to_string("/proc/self/stat")
-        .context("cannot read the CPU time from /proc/self/stat")?;
-    ticks(&stat)
-        .map(|ticks| ticks as f64 / TICKS_PER_SECOND)
-        .context("/proc/self/stat does not contain the CPU time")
-}
-
-/// Sums fields 14 and 15. Field 2 is in parentheses and may contain spaces.
-fn ticks(stat: &str) -> Option<u64> {
-    let (_, fields) = stat.rsplit_once(')')?;
-    let mut times = fields.split_whitespace().skip(11).map(str::parse::<u64>);
-    Some(times.next()?.ok()? + times.next()?.ok()?)
+    ProcStat::of_self().map(|stat| stat.cpu_seconds())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn cpu_time_is_read_whatever_the_program_is_called() {
-        let stat = "7 (a ) b) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20";
-        assert_eq!(ticks(stat), Some(200));
-        assert_eq!(ticks("7 (a) S 1"), None);
-        assert!(cpu_seconds().unwrap() >= 0.0);
-    }
 
     #[test]
     fn percentiles_are_of_calls_and_ops_are_summed() {

@@ -21,8 +21,8 @@ const FILL_STEP: u64 = 2_305_843_009_213_693_951;
 /// Runs all phases. Also returns the bytes on disk after filling.
 pub fn run(workload: &Workload, dir: &Path, seconds: f64) -> anyhow::Result<(Vec<Measured>, u64)> {
     let mut done = vec![measure(("fill", "fill, 100 per commit"), workload, || fill(workload))?];
-    let settle = || workload.settle().map(Tally::once);
-    done.push(measure(("settle", "flush and compact"), workload, settle)?);
+    let compact = || workload.flush_and_compact().map(Tally::once);
+    done.push(measure(("settle", "flush and compact"), workload, compact)?);
     let filled = disk_bytes(dir)?;
 
     workload.scan(true)?;

@@ -135,7 +135,7 @@ impl Workload {
     }
 
     /// Flushes and compacts everything into one fragment.
-    pub fn settle(&self) -> anyhow::Result<u64> {
+    pub fn flush_and_compact(&self) -> anyhow::Result<u64> {
         self.store.flush(self.table).context("flushing")?;
         for _ in 0..SETTLE_TRIES_MAX {
             if self.store.stats().chain_longest <= 1 {

@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn an_injected_status_can_be_told_from_a_real_one() {
+    fn an_injected_status_can_be_distinguished_from_a_real_one() {
         let status = rule("*:internal=1%").status(Code::Internal);
         assert!(
             status.message().contains("injected fault") && status.message().contains("internal=1%")

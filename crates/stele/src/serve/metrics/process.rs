@@ -5,6 +5,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Resource, getrlimit};
 
+use crate::proc_stat::{ProcStat, seconds};
+
 /// Numbers from `/proc/self`; zero where they cannot be read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Process {
@@ -20,7 +22,7 @@ pub struct Process {
 
 impl Process {
     pub fn now() -> Process {
-        let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        let stat = ProcStat::of_self().ok();
         let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
         let since_boot = uptime.split_ascii_whitespace().next().and_then(|up| up.parse().ok());
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -29,24 +31,19 @@ impl Process {
         Process {
             open_files,
             open_files_max: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
-            ..from_stat(&stat, booted_seconds).unwrap_or_default()
+            ..stat.and_then(|stat| from_stat(&stat, booted_seconds)).unwrap_or_default()
         }
     }
 }
 
-/// Parses the line that `proc(5)` describes. The program name may contain anything, so
-/// fields are counted from the last parenthesis.
-fn from_stat(stat: &str, booted_seconds: f64) -> Option<Process> {
-    let (_, after) = stat.rsplit_once(')')?;
-    let fields: Vec<&str> = after.split_ascii_whitespace().collect();
-    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-    let seconds = |ticks: u64| ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
+/// Returns the numbers of the status line.
+fn from_stat(stat: &ProcStat, booted_seconds: f64) -> Option<Process> {
     Some(Process {
-        resident_bytes: number(24)? * rustix::param::page_size() as u64,
-        virtual_bytes: number(23)?,
-        started_seconds: booted_seconds + seconds(number(22)?),
-        cpu_seconds: seconds(number(14)? + number(15)?),
-        threads: number(20)?,
+        resident_bytes: stat.number(24)? * rustix::param::page_size() as u64,
+        virtual_bytes: stat.number(23)?,
+        started_seconds: booted_seconds + seconds(stat.number(22)?),
+        cpu_seconds: stat.cpu_seconds(),
+        threads: stat.number(20)?,
         ..Process::default()
     })
 }
@@ -68,7 +65,8 @@ mod tests {
     fn a_name_with_brackets_does_not_confuse() {
         let zeros = "0 ".repeat(20);
         let line = format!("1 (a) b) R 2 3 4 5 6 7 8 9 10 11 100 50 {zeros}");
-        assert!(from_stat(&line, 0.0).unwrap().cpu_seconds > 0.0);
-        assert!(from_stat("", 0.0).is_none() && from_stat("1 (x) R 1", 0.0).is_none());
+        let stat = ProcStat::parse(&line).unwrap();
+        assert!(from_stat(&stat, 0.0).unwrap().cpu_seconds > 0.0);
+        assert!(ProcStat::parse("").is_none() && ProcStat::parse("1 (x) R 1").is_none());
     }
 }

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_told_with_its_line() {
+    fn an_unknown_key_is_reported_with_its_line() {
         let error = toml::from_str::<PartialSettings>("data = 'x'\ngrpc_port = 1\n")
             .unwrap_err()
             .to_string();

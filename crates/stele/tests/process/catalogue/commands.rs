@@ -112,8 +112,8 @@ fn what_is_exported_is_imported_again() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("wrong.jsonl");
     std::fs::write(&file, "{\"key\":\"x\",\"value\":\"\"}\n{\"key\":1}\n").unwrap();
-    let told = served.ends(2, &["import", "i|1:2", file.to_str().unwrap()]);
-    assert!(told.contains("line 2") && told.contains("0 records before it"), "{told}");
+    let message = served.ends(2, &["import", "i|1:2", file.to_str().unwrap()]);
+    assert!(message.contains("line 2") && message.contains("0 records before it"), "{message}");
 }
 
 #[test]
@@ -127,6 +127,9 @@ fn mistakes_come_with_what_to_do() {
     assert!(served.ends(2, &["del", FID]).contains("nothing to delete"));
     let mut nobody = served.command(&["list"]);
     let output = nobody.env("STELE_ENDPOINT", "127.0.0.1:1").output().unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains("cannot reach 127.0.0.1:1") && told.contains("stele serve"), "{told}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        message.contains("cannot reach 127.0.0.1:1") && message.contains("stele serve"),
+        "{message}"
+    );
 }

@@ -20,20 +20,20 @@ fn name(server: &Server, args: &[&str]) -> Output {
 }
 
 fn done(output: &Output) -> String {
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{message}");
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
 /// Returns the servers of a name, or `None` if it does not resolve. Panics on any other
 /// result.
-fn resolved(server: &Server, asked: &str) -> Option<Vec<String>> {
-    let output = name(server, &["resolve", asked, "--json"]);
+fn resolved(server: &Server, mounted: &str) -> Option<Vec<String>> {
+    let output = name(server, &["resolve", mounted, "--json"]);
     if output.status.code() == Some(1) {
         return None;
     }
-    let told: Value = serde_json::from_str(done(&output).lines().next().unwrap()).unwrap();
-    Some(serde_json::from_value(told["names"].clone()).unwrap())
+    let entry: Value = serde_json::from_str(done(&output).lines().next().unwrap()).unwrap();
+    Some(serde_json::from_value(entry["names"].clone()).unwrap())
 }
 
 /// Mounts servers of which some expire, lets `refuse` make writes impossible, and reads
@@ -48,8 +48,8 @@ async fn check_names(names: Server, why: &str, refuse: impl AsyncFnOnce(&Server)
     refuse(&names).await;
     let assert_refused = || {
         let refused = name(&names, &["mount", "svc/new", "10.0.0.4:80"]);
-        let told = String::from_utf8_lossy(&refused.stderr);
-        assert!(refused.status.code() == Some(2) && told.contains(why), "{told}");
+        let message = String::from_utf8_lossy(&refused.stderr);
+        assert!(refused.status.code() == Some(2) && message.contains(why), "{message}");
     };
     assert_refused();
     let begun = Instant::now();
@@ -62,14 +62,17 @@ async fn check_names(names: Server, why: &str, refuse: impl AsyncFnOnce(&Server)
     assert_eq!(resolved(&names, "svc/kept").unwrap(), ["/10.0.0.3:80"]);
     assert_eq!(resolved(&names, "svc/q").unwrap(), ["/10.0.0.1:80"]);
     assert_refused();
-    let told = names.terminate().stderr;
-    assert!(told.contains("cannot remove expired servers"), "nothing was to be removed: {told}");
+    let message = names.terminate().stderr;
+    assert!(
+        message.contains("cannot remove expired servers"),
+        "nothing was to be removed: {message}"
+    );
 }
 
 /// Returns a command that starts a server with its own small file system at `dir`, which
 /// disappears with the server; an error if mounting is not permitted here.
 fn on_small_disk(dir: &Path) -> Result<Command, String> {
-    let mut told = String::new();
+    let mut message = String::new();
     for flags in ["-m", "-rm"] {
         let mount = "mount -t tmpfs -o size=$1m tmpfs \"$0\" && shift && exec \"$@\"";
         let enter = |args: &[&str]| {
@@ -87,11 +90,11 @@ fn on_small_disk(dir: &Path) -> Result<Command, String> {
                 server.env("STELE_METASTORE_PORT", "off").env("STELE_DNS_PORT", "off");
                 return Ok(server);
             }
-            Ok(tried) => told = String::from_utf8_lossy(&tried.stderr).trim().to_string(),
-            Err(error) => told = error.to_string(),
+            Ok(tried) => message = String::from_utf8_lossy(&tried.stderr).trim().to_string(),
+            Err(error) => message = error.to_string(),
         }
     }
-    Err(told)
+    Err(message)
 }
 
 /// Writes to a table until there is no space for even one byte.

@@ -121,7 +121,7 @@ async fn a_client_that_disappears_gives_back_what_it_held() {
 }
 
 #[tokio::test]
-async fn two_thousand_idle_connections_do_not_hinder_anybody() {
+async fn two_thousand_idle_connections_do_not_delay_others() {
     let server = Server::start(&["--ephemeral"]);
     let address = server.address("grpc");
     let idle: Vec<TcpStream> = (0..2000)

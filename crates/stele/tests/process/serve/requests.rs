@@ -29,7 +29,7 @@ async fn many_large_requests_take_turns_within_the_budget() {
 }
 
 #[tokio::test]
-async fn a_request_that_finds_no_room_in_time_is_refused_and_small_ones_pass() {
+async fn a_request_without_memory_in_time_is_refused_and_small_ones_pass() {
     let dir = tempfile::tempdir().unwrap();
     make_table(dir.path());
     let server = Server::with_data(dir.path(), &["--request-memory=8MiB", "--request-wait=200ms"]);

@@ -95,7 +95,7 @@ async fn tls_is_on_every_port_and_plain_text_is_not_answered() {
 }
 
 #[tokio::test]
-async fn clients_must_show_a_certificate_of_the_authority_that_is_asked_for() {
+async fn clients_must_present_a_certificate_of_the_required_authority() {
     let dir = tempfile::tempdir().unwrap();
     let (servers, clients) = (Authority::new(), Authority::new());
     let (cert, key) = servers.sign();

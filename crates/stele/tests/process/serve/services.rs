@@ -16,12 +16,12 @@ const DATA_SERVICE: &str = "google.bigtable.v2.Bigtable";
 async fn every_service_is_healthy_and_unknown_ones_are_unknown() {
     let server = Server::start(&["--ephemeral"]);
     let mut health = HealthClient::new(server.channel().await);
-    let asked = |service: &str| HealthCheckRequest { service: service.into() };
+    let request = |service: &str| HealthCheckRequest { service: service.into() };
     for service in ["", DATA_SERVICE, "google.bigtable.admin.v2.BigtableTableAdmin"] {
-        let answer = health.check(asked(service)).await.unwrap().into_inner();
+        let answer = health.check(request(service)).await.unwrap().into_inner();
         assert_eq!(answer.status(), ServingStatus::Serving, "{service}");
     }
-    let unknown = health.check(asked("no.such.Service")).await.unwrap_err();
+    let unknown = health.check(request("no.such.Service")).await.unwrap_err();
     assert_eq!(unknown.code(), Code::NotFound);
 }
 

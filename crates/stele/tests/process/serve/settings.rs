@@ -40,7 +40,7 @@ fn flags_win_over_the_environment_and_that_over_the_file() {
 }
 
 #[test]
-fn a_mistake_is_told_with_its_place() {
+fn a_mistake_is_reported_with_its_position() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("stele.toml");
     let file = file.to_str().unwrap();

@@ -75,8 +75,8 @@ async fn a_server_that_is_killed_under_load_keeps_what_it_acknowledged() {
 async fn a_stream_without_end_is_ended_with_unavailable() {
     let server = Server::start(&["--ephemeral"]);
     let mut health = HealthClient::new(server.channel().await);
-    let asked = HealthCheckRequest { service: String::new() };
-    let mut watch = health.watch(asked).await.unwrap().into_inner();
+    let request = HealthCheckRequest { service: String::new() };
+    let mut watch = health.watch(request).await.unwrap().into_inner();
     assert_eq!(watch.message().await.unwrap().unwrap().status(), ServingStatus::Serving);
     server.signal(Signal::TERM);
     let end = loop {

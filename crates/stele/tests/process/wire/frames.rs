@@ -142,9 +142,9 @@ async fn a_compressed_message_is_refused_with_what_is_accepted() {
         assert_eq!(gzip.headers["grpc-accept-encoding"], "identity");
     }
     // Accepting compressed responses is allowed; they are sent uncompressed.
-    let asked = call(&server, PING, &[("grpc-accept-encoding", "gzip,identity")], ping()).await;
-    assert_eq!(asked.code(), Code::Ok);
-    assert!(!asked.headers.contains_key("grpc-encoding"));
+    let response = call(&server, PING, &[("grpc-accept-encoding", "gzip,identity")], ping()).await;
+    assert_eq!(response.code(), Code::Ok);
+    assert!(!response.headers.contains_key("grpc-encoding"));
 }
 
 #[tokio::test]

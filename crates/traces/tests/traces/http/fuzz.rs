@@ -57,20 +57,20 @@ pub async fn run(web: &Web, requests: usize) {
         let (page, content, body) = request(&document, path, operation, &mut random);
         let answer = web.send(method, &page, &content, body.clone()).await;
         *answered.entry(answer.status).or_default() += 1;
-        let shown = format!("{} {content} {body}\n{}", answer.request, answer.body);
-        assert!(answer.status < 500, "{shown}");
+        let exchange = format!("{} {content} {body}\n{}", answer.request, answer.body);
+        assert!(answer.status < 500, "{exchange}");
         let responses = &operation["responses"];
         let code = answer.status.to_string();
         let documented =
             if responses[&code].is_null() { &responses["default"] } else { &responses[&code] };
         let is_default = responses[&code].is_null();
-        assert_eq!(is_default, answer.status >= 400, "{shown}");
+        assert_eq!(is_default, answer.status >= 400, "{exchange}");
         let schema = &documented["content"][&answer.content_type]["schema"];
-        assert!(!schema.is_null(), "{} is not documented: {shown}", answer.content_type);
+        assert!(!schema.is_null(), "{} is not documented: {exchange}", answer.content_type);
         if answer.content_type == "application/json" {
             let value: Value = serde_json::from_str(&answer.body).unwrap();
             if let Err(why) = check(&document, schema, &value) {
-                panic!("{why}: {shown}");
+                panic!("{why}: {exchange}");
             }
         }
     }
