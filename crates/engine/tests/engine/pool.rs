@@ -122,7 +122,8 @@ fn a_compaction_that_keeps_failing_ends_the_wait_of_its_writers_and_is_reported(
     options.compact.chain_stop = 6;
     let store = open(&sim, options);
     let (table, other) = (create_table(&store, "t"), create_table(&store, "other"));
-    let held = sim.hold_first(Operation::Create, "", "stele-merge");
+    // A worker of either lane; the flushes below run on this thread.
+    let held = sim.hold_first(Operation::Create, "", "stele-");
     for number in 0..6 {
         write(&store, table, &format!("r{}", number % 2), 1000).unwrap();
         store.flush(table).unwrap();
