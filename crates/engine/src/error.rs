@@ -45,6 +45,13 @@ pub enum Error {
     UnknownCheckpoint(u64),
     #[error("invalid schema: {0}")]
     InvalidSchema(String),
+    /// A table cannot be split or joined at a row.
+    #[error("invalid split: {0}")]
+    InvalidSplit(String),
+    /// An edit of the config does not match the tablets of the table. Nothing was
+    /// changed.
+    #[error("table number {table} cannot be edited: {what}")]
+    EditRefused { table: u32, what: &'static str },
     /// The row changed between two batches of a scan in mode `Unchanged`.
     #[error("row {row} changed while it was being scanned")]
     ScanConflict { row: Printable },

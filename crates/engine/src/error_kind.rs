@@ -29,11 +29,13 @@ impl Error {
             Error::MutationConflict { .. }
             | Error::ScanConflict { .. }
             | Error::SchemaChanged { .. }
+            | Error::EditRefused { .. }
             | Error::ConfigConflict { .. } => ErrorKind::Conflict,
             Error::CellDisorder(_)
             | Error::InvalidPackedFormat { .. }
             | Error::InvalidMutation(_)
             | Error::TooLarge { .. }
+            | Error::InvalidSplit(_)
             | Error::InvalidSchema(_) => ErrorKind::InvalidInput,
             Error::UnknownTable(_)
             | Error::UnknownColumnFamily { .. }

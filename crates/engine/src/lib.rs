@@ -86,7 +86,7 @@ mod write;
 pub use cell::commit::{Commit, CommitBuilder, Mutation, TableId, TimeRange};
 pub use cell::fold::{Fold, FoldId, Folds};
 pub use cell::rows::RowRange;
-pub use config::Checkpoint;
+pub use config::{Checkpoint, TabletId};
 pub use error::{Error, Printable, Result};
 pub use error_kind::ErrorKind;
 pub use fragment::cache;
@@ -97,7 +97,8 @@ pub use options::{
 pub use read::{BatchEnd, BatchLimits, FirstCell, Place, RowMode, Scan, ScanSpec, Snapshot, View};
 pub use resources::Resources;
 pub use store::{
-    Admission, LOG_DIR, Permit, Store, StoreStats, TABLES_STREAM, Wait, Work, WorkFailure,
+    Admission, LOG_DIR, Permit, Store, StoreStats, TABLES_STREAM, TabletInfo, Wait, Work,
+    WorkFailure,
 };
 pub use sync::AbortOnPanic;
 pub use tablet::{FRAGMENTS_DIR, TableSizes};

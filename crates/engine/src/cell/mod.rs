@@ -7,4 +7,5 @@ pub mod key;
 pub mod normal;
 pub mod prefix;
 pub mod range_tombstone;
+pub mod row_map;
 pub mod rows;

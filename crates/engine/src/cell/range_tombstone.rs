@@ -123,6 +123,15 @@ impl RangeTombstones {
         RangeTombstones { list: self.list[first..first + inside].iter().map(clip).collect() }
     }
 
+    /// Returns the first deleted row at or after `start`.
+    pub fn first_row_from(&self, start: &[u8]) -> Option<Vec<u8>> {
+        let ends_by = |tombstone: &RangeTombstone| {
+            tombstone.range.end.as_ref().is_some_and(|end| end.as_slice() <= start)
+        };
+        let next = self.list.get(self.list.partition_point(ends_by))?;
+        Some(next.range.start.clone().max(start.to_vec()))
+    }
+
     /// Returns the hull: from the start of the first tombstone to the end of the last.
     pub fn hull(&self) -> Option<RowRange> {
         let (first, last) = (self.list.first()?, self.list.last()?);

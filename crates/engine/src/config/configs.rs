@@ -1,12 +1,11 @@
-//! The config as data: tables, tablets, chains, files and checkpoints.
+//! The config as data: counters, tables and checkpoints. A changed copy shares all
+//! tablets that did not change.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
-use super::encoding;
+use super::{Reference, TabletConfig, TabletRows, encoding};
 use crate::cell::commit::TableId;
-use crate::cell::rows::RowRange;
 use crate::error::{Error, Result};
 use crate::schema::Schema;
 use crate::txn::Txn;
@@ -17,34 +16,38 @@ pub struct Configs {
     pub revision: u64,
     /// Globally unique id of the store.
     pub store_id: u64,
-    /// The last epoch taken, by an incarnation or a generation.
-    pub epoch: u64,
+    /// The number of the last opening of the store for writing.
+    pub incarnation: u64,
+    /// The last generation of txns taken.
+    pub generation: u64,
     /// The last table id assigned.
     pub last_table: u32,
+    /// The last number of a tablet id assigned.
+    pub last_tablet: u32,
     /// The first log segment that may still be needed.
     pub log_head: u64,
     /// In a store with an external log: the files hold exactly the commits up
     /// to this index of that log.
     pub flushed_index: Option<u64>,
-    pub tables: BTreeMap<TableId, TableConfig>,
+    pub tables: BTreeMap<TableId, Arc<TableConfig>>,
     /// The last checkpoint id assigned.
     pub last_checkpoint: u64,
-    pub checkpoints: BTreeMap<u64, Checkpoint>,
+    pub checkpoints: BTreeMap<u64, Arc<Checkpoint>>,
 }
 
 impl Configs {
-    pub fn table_named(&self, name: &str) -> Option<&TableConfig> {
+    pub fn table_named(&self, name: &str) -> Option<&Arc<TableConfig>> {
         self.tables.values().find(|table| table.name == name)
     }
 
     /// Returns every file in any chain.
-    pub fn files(&self) -> impl Iterator<Item = &FileConfig> {
-        self.tables.values().flat_map(TableConfig::files)
+    pub fn files(&self) -> impl Iterator<Item = &Reference> {
+        self.tables.values().flat_map(|table| table.files())
     }
 
     /// Returns every file in any checkpoint.
-    pub fn pinned_files(&self) -> impl Iterator<Item = &FileConfig> {
-        self.checkpoints.values().flat_map(Checkpoint::files)
+    pub fn pinned_files(&self) -> impl Iterator<Item = &Reference> {
+        self.checkpoints.values().flat_map(|checkpoint| checkpoint.files())
     }
 }
 
@@ -54,15 +57,16 @@ pub struct Checkpoint {
     pub id: u64,
     /// The files hold exactly the commits up to this txn.
     pub txn: Txn,
-    /// The store's epoch when the checkpoint was taken.
+    /// At or above every incarnation and generation of the store when the checkpoint
+    /// was taken.
     pub epoch: u64,
-    pub tables: Vec<TableConfig>,
+    pub tables: Vec<Arc<TableConfig>>,
 }
 
 impl Checkpoint {
     /// Returns every file of the checkpoint.
-    pub fn files(&self) -> impl Iterator<Item = &FileConfig> {
-        self.tables.iter().flat_map(TableConfig::files)
+    pub fn files(&self) -> impl Iterator<Item = &Reference> {
+        self.tables.iter().flat_map(|table| table.files())
     }
 
     /// Encodes the checkpoint, to be stored or sent elsewhere.
@@ -83,88 +87,33 @@ pub struct TableConfig {
     pub id: TableId,
     pub name: String,
     pub schema: Arc<Schema>,
-    /// In row order, without gaps.
-    pub tablets: Vec<TabletConfig>,
+    pub state: TableState,
+    /// For each group of the schema: commits up to this txn are in files, in all
+    /// tablets.
+    pub flushed: Vec<Txn>,
+    pub tablets: TabletRows,
+}
+
+/// Whether a table is in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TableState {
+    #[default]
+    Active,
+    /// Keeps the files of another table; never opened.
+    Backup,
+    /// Dropped, but its files are kept for a while.
+    Deleted,
 }
 
 impl TableConfig {
-    /// Returns every file in the table's chains.
-    pub fn files(&self) -> impl Iterator<Item = &FileConfig> {
-        let chains = self.tablets.iter().flat_map(|tablet| &tablet.chains);
-        chains.flat_map(|chain| &chain.files)
-    }
-}
-
-/// A tablet: a range of rows with a chain of files per group.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TabletConfig {
-    pub rows: RowRange,
-    /// One chain per group of the schema.
-    pub chains: Vec<ChainConfig>,
-}
-
-/// The files of one tablet and group.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
-pub struct ChainConfig {
-    /// Commits up to this txn are in the files; replay skips them.
-    pub flushed_through: Txn,
-    /// Ordered by run, oldest first; within a run in row order.
-    pub files: Vec<FileConfig>,
-}
-
-impl ChainConfig {
-    /// Returns the runs: groups of files without common rows.
-    pub fn runs(&self) -> impl Iterator<Item = &[FileConfig]> {
-        self.files.chunk_by(|_, next| next.joins)
+    /// Returns every reference in the table's chains.
+    pub fn files(&self) -> impl Iterator<Item = &Reference> {
+        self.tablets.iter().flat_map(|tablet| tablet.files())
     }
 
-    /// Whether each run is in row order and has no row in two files.
-    pub(super) fn is_valid(&self) -> bool {
-        let ascends = |pair: &[FileConfig]| {
-            !pair[1].joins
-                || pair[0].rows.end.as_ref().is_some_and(|end| *end <= pair[1].rows.start)
-        };
-        self.files.iter().all(|file| !file.rows.is_empty()) && self.files.windows(2).all(ascends)
-    }
-}
-
-/// A fragment file as part of a chain, with enough information to tell which
-/// rows are lost if the file is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FileConfig {
-    pub name: FileName,
-    pub bytes: u64,
-    pub cells: u64,
-    /// The live rows of the file. Others in it were rewritten into other files
-    /// or belong to another tablet.
-    pub rows: RowRange,
-    /// The oldest and the newest commit in the file.
-    pub txn_min: Txn,
-    pub txn_max: Txn,
-    /// Whether the file belongs to the same run as the previous one.
-    pub joins: bool,
-}
-
-/// The name of a fragment file: the incarnation that created it and a number.
-/// Names are never reused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FileName {
-    pub incarnation: u64,
-    pub number: u64,
-}
-
-impl FileName {
-    /// Parses a name written by `Display`.
-    pub fn parse(name: &str) -> Option<FileName> {
-        let (incarnation, number) = name.strip_suffix(".frag")?.split_once('-')?;
-        let parsed =
-            FileName { incarnation: incarnation.parse().ok()?, number: number.parse().ok()? };
-        (parsed.to_string() == name).then_some(parsed)
-    }
-}
-
-impl fmt::Display for FileName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:08}-{:08}.frag", self.incarnation, self.number)
+    /// Returns the txn up to which the commits to a tablet and group are in files.
+    pub fn flushed_of(&self, tablet: &TabletConfig, group: usize) -> Txn {
+        let of_table = self.flushed.get(group).copied().unwrap_or(Txn::ZERO);
+        tablet.chains.get(group).map_or(of_table, |chain| chain.flushed.max(of_table))
     }
 }

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{ChainConfig, Checkpoint, Configs, FileConfig, FileName, TableConfig, TabletConfig};
+use super::{
+    Checkpoint, Configs, FileName, Join, Reference, ReferenceKey, Split, TableConfig, TableState,
+    TabletConfig, TabletId, TabletRows,
+};
 use crate::cell::commit::TableId;
 use crate::cell::rows::RowRange;
 use crate::error::{Error, Result};
@@ -12,11 +15,15 @@ use crate::txn::Txn;
 /// A single change of the config.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigEdit {
-    /// Takes the next epoch, which is `Configs::epoch` after the edit.
+    /// Starts a new incarnation, with a generation of its own.
     TakeEpoch,
+    /// Takes the next generation of txns.
+    TakeGeneration,
     CreateTable {
         name: String,
         schema: Arc<Schema>,
+        /// The first rows of all tablets but the first, ascending.
+        splits: Vec<Vec<u8>>,
     },
     DropTable {
         table: TableId,
@@ -25,9 +32,19 @@ pub enum ConfigEdit {
         table: TableId,
         schema: Arc<Schema>,
     },
-    /// Replaces consecutive files of a chain; appends if there is nothing to
+    /// Replaces consecutive references of a chain; appends if there is nothing to
     /// remove.
     Splice(Splice),
+    /// A splice in a manifest before version 4.
+    LegacySplice(LegacySplice),
+    /// Commits up to a txn are in files, in all tablets.
+    SetFlushed {
+        table: TableId,
+        group: usize,
+        txn: Txn,
+    },
+    Split(Split),
+    Join(Join),
     /// Creates a checkpoint, which keeps the current files of some tables.
     Pin {
         tables: Vec<TableId>,
@@ -47,23 +64,44 @@ pub enum ConfigEdit {
     },
 }
 
-/// The replacement of consecutive files of a chain.
+/// The replacement of consecutive references of a chain. Refused unless the tablet
+/// has this load and its chain has exactly these references.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Splice {
+    pub table: TableId,
+    pub tablet: TabletId,
+    pub load: u64,
+    /// The first row of the tablet.
+    pub start: Vec<u8>,
+    pub group: usize,
+    pub remove: Vec<ReferenceKey>,
+    pub add: Vec<Reference>,
+    pub flushed: Option<Txn>,
+}
+
+/// A splice that names a tablet by its position, and files without their rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LegacySplice {
     pub table: TableId,
     pub tablet: usize,
     pub group: usize,
     pub remove: Vec<FileName>,
-    pub add: Vec<FileConfig>,
-    pub flushed_through: Option<Txn>,
+    pub add: Vec<Reference>,
+    pub flushed: Option<Txn>,
 }
 
 impl Configs {
     /// Applies one edit.
     fn apply(&mut self, edit: &ConfigEdit) -> Result<()> {
         match edit {
-            ConfigEdit::TakeEpoch => self.epoch += 1,
-            ConfigEdit::CreateTable { name, schema } => self.create_table(name, schema)?,
+            ConfigEdit::TakeEpoch => {
+                self.incarnation = self.incarnation.saturating_add(1);
+                self.generation = self.generation.saturating_add(1);
+            }
+            ConfigEdit::TakeGeneration => self.generation = self.generation.saturating_add(1),
+            ConfigEdit::CreateTable { name, schema, splits } => {
+                self.create_table(name, schema, splits)?;
+            }
             ConfigEdit::DropTable { table } => {
                 self.tables.remove(table).ok_or_else(|| unknown(*table))?;
             }
@@ -73,6 +111,14 @@ impl Configs {
                 config.schema = schema.clone();
             }
             ConfigEdit::Splice(splice) => self.splice(splice)?,
+            ConfigEdit::LegacySplice(splice) => self.legacy_splice(splice)?,
+            ConfigEdit::SetFlushed { table, group, txn } => {
+                let flushed = self.table_mut(*table)?.flushed.get_mut(*group);
+                let flushed = flushed.ok_or_else(|| refused(*table, "it has no such group"))?;
+                *flushed = (*flushed).max(*txn);
+            }
+            ConfigEdit::Split(split) => self.split(split)?,
+            ConfigEdit::Join(join) => self.join(join)?,
             ConfigEdit::Pin { tables, txn } => self.pin(tables, *txn)?,
             ConfigEdit::Unpin { checkpoint } => {
                 let released = self.checkpoints.remove(checkpoint);
@@ -105,55 +151,124 @@ impl Configs {
             .map(|id| self.tables.get(id).cloned().ok_or_else(|| unknown(*id)))
             .collect::<Result<_>>()?;
         self.last_checkpoint += 1;
-        let id = self.last_checkpoint;
-        self.checkpoints.insert(id, Checkpoint { id, txn, epoch: self.epoch, tables });
+        let (id, epoch) = (self.last_checkpoint, self.incarnation.max(self.generation));
+        self.checkpoints.insert(id, Arc::new(Checkpoint { id, txn, epoch, tables }));
         Ok(())
     }
 
-    fn create_table(&mut self, name: &str, schema: &Arc<Schema>) -> Result<()> {
+    fn create_table(&mut self, name: &str, schema: &Arc<Schema>, splits: &[Vec<u8>]) -> Result<()> {
         if self.table_named(name).is_some() {
             return Err(Error::TableExists(name.to_string()));
         }
+        let ascends = splits.windows(2).all(|pair| pair[0] < pair[1]);
+        if !ascends || splits.iter().any(Vec::is_empty) {
+            let what = "the rows at which a table is split must ascend and not be empty";
+            return Err(Error::InvalidSplit(what.into()));
+        }
         self.last_table += 1;
         let id = TableId(self.last_table);
-        let chains = vec![ChainConfig::default(); schema.groups().len()];
-        let tablets = vec![TabletConfig { rows: RowRange::all(), chains }];
-        let table = TableConfig { id, name: name.to_string(), schema: schema.clone(), tablets };
-        self.tables.insert(id, table);
+        let groups = schema.groups().len();
+        let starts = std::iter::once(Vec::new()).chain(splits.iter().cloned());
+        let ends = splits.iter().cloned().map(Some).chain([None]);
+        let mut tablets = Vec::with_capacity(splits.len() + 1);
+        for (start, end) in starts.zip(ends) {
+            let rows = RowRange { start, end };
+            tablets.push(Arc::new(TabletConfig::new(self.mint_tablet()?, rows, groups)));
+        }
+        let table = TableConfig {
+            id,
+            name: name.to_string(),
+            schema: schema.clone(),
+            state: TableState::Active,
+            flushed: vec![Txn::ZERO; groups],
+            tablets: TabletRows::new(tablets),
+        };
+        self.tables.insert(id, Arc::new(table));
         Ok(())
     }
 
-    fn table_mut(&mut self, table: TableId) -> Result<&mut TableConfig> {
-        self.tables.get_mut(&table).ok_or_else(|| unknown(table))
+    /// Returns the id of a new tablet.
+    pub(super) fn mint_tablet(&mut self) -> Result<TabletId> {
+        let spent = || Error::InvalidSplit("the numbers of tablets are exhausted".into());
+        let epoch = u32::try_from(self.incarnation).map_err(|_| spent())?;
+        self.last_tablet = self.last_tablet.checked_add(1).ok_or_else(spent)?;
+        Ok(TabletId { epoch, number: self.last_tablet })
+    }
+
+    pub(super) fn table_mut(&mut self, table: TableId) -> Result<&mut TableConfig> {
+        self.tables.get_mut(&table).map(Arc::make_mut).ok_or_else(|| unknown(table))
     }
 
     fn splice(&mut self, splice: &Splice) -> Result<()> {
-        let missing = || Error::UnknownTable(format!("number {} with these files", splice.table.0));
+        let refused = |what| refused(splice.table, what);
         let table = self.table_mut(splice.table)?;
-        let tablet = table.tablets.get_mut(splice.tablet).ok_or_else(missing)?;
-        let chain = tablet.chains.get_mut(splice.group).ok_or_else(missing)?;
+        let found = table.tablets.of(&splice.start);
+        if (found.id, found.load) != (splice.tablet, splice.load) {
+            return Err(refused("the tablet has changed"));
+        }
+        let mut tablet = (**found).clone();
+        let rows = tablet.rows.clone();
+        let chain = tablet.chains.get_mut(splice.group);
+        let chain = chain.ok_or_else(|| refused("it has no such group"))?;
+        let changed = || refused("its files have changed");
         let at = match splice.remove.first() {
             None => chain.files.len(),
             Some(first) => {
-                chain.files.iter().position(|file| file.name == *first).ok_or_else(missing)?
+                let is_first =
+                    |file: &Reference| file.name == first.name && file.rows == first.rows;
+                chain.files.iter().position(is_first).ok_or_else(changed)?
             }
         };
         let gone = at..at + splice.remove.len();
-        let named = chain.files.get(gone.clone()).ok_or_else(missing)?;
-        if !named.iter().map(|file| file.name).eq(splice.remove.iter().copied()) {
-            return Err(missing());
+        let named = chain.files.get(gone.clone()).ok_or_else(changed)?;
+        if !named.iter().map(Reference::key).eq(splice.remove.iter().cloned()) {
+            return Err(changed());
         }
         chain.files.splice(gone, splice.add.iter().cloned());
-        if !chain.is_valid() {
+        if !chain.is_valid(&rows) {
+            return Err(refused("the files of a run are not in row order"));
+        }
+        if let Some(txn) = splice.flushed {
+            chain.flushed = chain.flushed.max(txn);
+        }
+        tablet.rev = tablet.rev.saturating_add(1);
+        table.tablets.replace([Arc::new(tablet)]);
+        Ok(())
+    }
+
+    fn legacy_splice(&mut self, splice: &LegacySplice) -> Result<()> {
+        let missing = || refused(splice.table, "it has no such files");
+        let table = self.table_mut(splice.table)?;
+        let tablet = table.tablets.iter().nth(splice.tablet).ok_or_else(missing)?;
+        let files = tablet.chains.get(splice.group).map(|chain| &chain.files[..]);
+        let mut files = files.unwrap_or(&[]).iter();
+        let skipped = |name: &FileName| files.position(|file| file.name == *name);
+        let at = splice.remove.first().map(skipped);
+        let at = at.map(|at| at.ok_or_else(missing)).transpose()?.unwrap_or(0);
+        let all = tablet.chains.get(splice.group).ok_or_else(missing)?.files.iter();
+        let removed: Vec<&Reference> = all.skip(at).take(splice.remove.len()).collect();
+        if !removed.iter().map(|file| file.name).eq(splice.remove.iter().copied()) {
             return Err(missing());
         }
-        if let Some(txn) = splice.flushed_through {
-            chain.flushed_through = chain.flushed_through.max(txn);
-        }
-        Ok(())
+        let splice = Splice {
+            table: splice.table,
+            tablet: tablet.id,
+            load: tablet.load,
+            start: tablet.rows.start.clone(),
+            group: splice.group,
+            remove: removed.into_iter().map(Reference::key).collect(),
+            add: splice.add.clone(),
+            flushed: splice.flushed,
+        };
+        self.splice(&splice)
     }
 }
 
 fn unknown(table: TableId) -> Error {
     Error::UnknownTable(format!("number {}", table.0))
+}
+
+/// Returns the error for an edit that does not fit the current tablets.
+pub(super) fn refused(table: TableId, what: &'static str) -> Error {
+    Error::EditRefused { table: table.0, what }
 }

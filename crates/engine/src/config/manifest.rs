@@ -210,7 +210,7 @@ fn replace_old(files: &dyn Files, dir: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::super::encoding::decode_batch;
-    use super::super::{FileConfig, FileName, Splice};
+    use super::super::{FileFacts, FileName, Reference, Splice, TabletId};
     use super::format::{KIND_SNAPSHOT, MAGIC, VERSION};
     use super::*;
     use crate::cell::commit::TableId;
@@ -234,33 +234,51 @@ mod tests {
         Arc::new(Schema::new(vec![hot, cold]).unwrap())
     }
 
-    fn file(number: u64) -> FileConfig {
-        FileConfig {
+    fn file(number: u64) -> Reference {
+        Reference {
             name: FileName { incarnation: 1, number },
             bytes: 10,
             cells: 2,
-            rows: RowRange::new("a", "b"),
             txn_min: Txn::base(1).next(),
             txn_max: Txn::base(2),
+            rows: None,
+            facts: Some(FileFacts {
+                meta_bytes: 4,
+                dead_bytes: 1,
+                held: RowRange::new("a", "b"),
+                has_spans: true,
+                timestamp_max: Some(-3),
+            }),
+            share: 7,
+            unit: 1 << 32,
             joins: false,
         }
     }
 
+    /// The only tablet of the table.
+    const TABLET: TabletId = TabletId { epoch: 1, number: 1 };
+
     fn splice(remove: &[u64], add: &[u64]) -> ConfigEdit {
         ConfigEdit::Splice(Splice {
             table: TableId(1),
-            tablet: 0,
+            tablet: TABLET,
+            load: 1,
+            start: Vec::new(),
             group: 1,
-            remove: remove.iter().map(|&number| file(number).name).collect(),
+            remove: remove.iter().map(|&number| file(number).key()).collect(),
             add: add.iter().map(|&number| file(number)).collect(),
-            flushed_through: Some(Txn::base(2)),
+            flushed: Some(Txn::base(2)),
         })
     }
 
     fn batches() -> Vec<Vec<ConfigEdit>> {
         vec![
             vec![ConfigEdit::TakeEpoch],
-            vec![ConfigEdit::CreateTable { name: "t".into(), schema: schema() }],
+            vec![ConfigEdit::CreateTable {
+                name: "t".into(),
+                schema: schema(),
+                splits: Vec::new(),
+            }],
             vec![splice(&[], &[1]), splice(&[], &[2]), splice(&[], &[3])],
             vec![splice(&[1, 2], &[4]), ConfigEdit::SetLogHead { segment: 9 }],
         ]
@@ -283,7 +301,7 @@ mod tests {
     fn what_was_edited_is_there_after_reopening() {
         let dir = tempfile::tempdir().unwrap();
         let (last, _) = written(dir.path());
-        let numbers: Vec<_> = last.tables[&TableId(1)].tablets[0].chains[1]
+        let numbers: Vec<_> = last.tables[&TableId(1)].tablets.first().chains[1]
             .files
             .iter()
             .map(|f| f.name.number)
@@ -315,7 +333,8 @@ mod tests {
         let manifest = Manifest::open(Arc::new(Disk), dir.path()).unwrap().unwrap();
         let joined = |rows: RowRange| {
             let ConfigEdit::Splice(mut edit) = splice(&[], &[5]) else { unreachable!() };
-            (edit.add[0].joins, edit.add[0].rows) = (true, rows);
+            edit.add[0].joins = true;
+            edit.add[0].facts.as_mut().unwrap().held = rows;
             manifest.edit(last.revision, &[ConfigEdit::Splice(edit)])
         };
         assert!(joined(RowRange::new("a", "c")).is_err(), "the run goes up to b");
@@ -324,8 +343,8 @@ mod tests {
         joined(RowRange::from("b")).unwrap();
         let reopened = Manifest::open(Arc::new(Disk), dir.path()).unwrap().unwrap();
         let configs = reopened.read().unwrap();
-        let runs = configs.tables[&TableId(1)].tablets[0].chains[1].runs();
-        let numbers = |run: &[FileConfig]| run.iter().map(|f| f.name.number).collect::<Vec<_>>();
+        let runs = configs.tables[&TableId(1)].tablets.first().chains[1].runs();
+        let numbers = |run: &[Reference]| run.iter().map(|f| f.name.number).collect::<Vec<_>>();
         assert_eq!(runs.map(numbers).collect::<Vec<_>>(), [vec![4], vec![3, 5]]);
     }
 
@@ -372,7 +391,7 @@ mod tests {
         let error = parse(Path::new("m"), &bytes).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "m has format version 9, this program reads up to 3: use a newer stele"
+            "m has format version 9, this program reads up to 4: use a newer stele"
         );
     }
 
@@ -386,7 +405,7 @@ mod tests {
         }
         assert!(std::fs::metadata(dir.path().join(FILE_NAME)).unwrap().len() < REWRITE_BYTES_MIN);
         drop(manifest);
-        assert_eq!(Manifest::load(&Disk, dir.path()).unwrap().unwrap().epoch, 160_000);
+        assert_eq!(Manifest::load(&Disk, dir.path()).unwrap().unwrap().generation, 160_000);
     }
 
     #[test]

@@ -8,8 +8,9 @@ pub(super) struct SnapshotMessage {
     pub(super) revision: u64,
     #[prost(fixed64, tag = "2")]
     pub(super) store_id: u64,
+    /// Up to version 3 also the generation.
     #[prost(uint64, tag = "3")]
-    pub(super) epoch: u64,
+    pub(super) incarnation: u64,
     #[prost(uint32, tag = "4")]
     pub(super) last_table: u32,
     #[prost(uint64, tag = "5")]
@@ -22,6 +23,10 @@ pub(super) struct SnapshotMessage {
     pub(super) checkpoints: Vec<CheckpointMessage>,
     #[prost(uint64, optional, tag = "9")]
     pub(super) flushed_index: Option<u64>,
+    #[prost(uint64, optional, tag = "10")]
+    pub(super) generation: Option<u64>,
+    #[prost(uint32, tag = "11")]
+    pub(super) last_tablet: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -46,6 +51,14 @@ pub(super) struct TableMessage {
     pub(super) schema: Option<SchemaMessage>,
     #[prost(message, repeated, tag = "4")]
     pub(super) tablets: Vec<TabletMessage>,
+    /// One txn per group.
+    #[prost(uint64, repeated, tag = "5")]
+    pub(super) flushed: Vec<u64>,
+    #[prost(uint32, tag = "6")]
+    pub(super) state: u32,
+    /// Only in the edit that creates a table.
+    #[prost(bytes = "vec", repeated, tag = "7")]
+    pub(super) splits: Vec<Vec<u8>>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -54,18 +67,32 @@ pub(super) struct TabletMessage {
     pub(super) rows: Option<RowRangeMessage>,
     #[prost(message, repeated, tag = "2")]
     pub(super) chains: Vec<ChainMessage>,
+    #[prost(message, optional, tag = "3")]
+    pub(super) id: Option<TabletIdMessage>,
+    #[prost(uint64, tag = "4")]
+    pub(super) load: u64,
+    #[prost(uint64, tag = "5")]
+    pub(super) rev: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(super) struct TabletIdMessage {
+    #[prost(uint32, tag = "1")]
+    pub(super) epoch: u32,
+    #[prost(uint32, tag = "2")]
+    pub(super) number: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ChainMessage {
     #[prost(uint64, tag = "1")]
-    pub(super) flushed_through: u64,
+    pub(super) flushed: u64,
     #[prost(message, repeated, tag = "2")]
-    pub(super) files: Vec<FileMessage>,
+    pub(super) files: Vec<ReferenceMessage>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub(super) struct FileMessage {
+pub(super) struct ReferenceMessage {
     #[prost(message, optional, tag = "1")]
     pub(super) name: Option<FileNameMessage>,
     #[prost(uint64, tag = "2")]
@@ -80,6 +107,37 @@ pub(super) struct FileMessage {
     pub(super) txn_max: u64,
     #[prost(bool, tag = "7")]
     pub(super) joins: bool,
+    #[prost(message, optional, tag = "8")]
+    pub(super) facts: Option<FactsMessage>,
+    #[prost(uint64, optional, tag = "9")]
+    pub(super) share: Option<u64>,
+    #[prost(uint64, tag = "10")]
+    pub(super) unit: u64,
+    /// Reserved: a reference to some families of a file only.
+    #[prost(bytes = "vec", repeated, tag = "11")]
+    pub(super) families: Vec<Vec<u8>>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct FactsMessage {
+    #[prost(uint64, tag = "1")]
+    pub(super) meta_bytes: u64,
+    #[prost(uint64, tag = "2")]
+    pub(super) dead_bytes: u64,
+    #[prost(message, optional, tag = "3")]
+    pub(super) held: Option<RowRangeMessage>,
+    #[prost(bool, tag = "4")]
+    pub(super) has_spans: bool,
+    #[prost(sint64, optional, tag = "5")]
+    pub(super) timestamp_max: Option<i64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ReferenceKeyMessage {
+    #[prost(message, optional, tag = "1")]
+    pub(super) name: Option<FileNameMessage>,
+    #[prost(message, optional, tag = "2")]
+    pub(super) rows: Option<RowRangeMessage>,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -169,7 +227,7 @@ pub(super) struct BatchMessage {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct EditMessage {
-    #[prost(oneof = "EditKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    #[prost(oneof = "EditKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
     pub(super) edit: Option<EditKind>,
 }
 
@@ -193,6 +251,54 @@ pub(super) enum EditKind {
     Unpin(u64),
     #[prost(uint64, tag = "9")]
     SetFlushedIndex(u64),
+    #[prost(bool, tag = "10")]
+    TakeGeneration(bool),
+    #[prost(message, tag = "11")]
+    SetFlushed(SetFlushedMessage),
+    #[prost(message, tag = "12")]
+    Split(SplitMessage),
+    #[prost(message, tag = "13")]
+    Join(JoinMessage),
+}
+
+#[derive(Clone, Copy, PartialEq, Message)]
+pub(super) struct SetFlushedMessage {
+    #[prost(uint32, tag = "1")]
+    pub(super) table: u32,
+    #[prost(uint32, tag = "2")]
+    pub(super) group: u32,
+    #[prost(uint64, tag = "3")]
+    pub(super) txn: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct SplitMessage {
+    #[prost(uint32, tag = "1")]
+    pub(super) table: u32,
+    #[prost(message, optional, tag = "2")]
+    pub(super) tablet: Option<TabletIdMessage>,
+    #[prost(uint64, tag = "3")]
+    pub(super) load: u64,
+    #[prost(bytes = "vec", tag = "4")]
+    pub(super) row: Vec<u8>,
+    #[prost(uint64, repeated, tag = "5")]
+    pub(super) shares: Vec<u64>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct JoinMessage {
+    #[prost(uint32, tag = "1")]
+    pub(super) table: u32,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) row: Vec<u8>,
+    #[prost(message, optional, tag = "3")]
+    pub(super) lower: Option<TabletIdMessage>,
+    #[prost(uint64, tag = "4")]
+    pub(super) lower_load: u64,
+    #[prost(message, optional, tag = "5")]
+    pub(super) upper: Option<TabletIdMessage>,
+    #[prost(uint64, tag = "6")]
+    pub(super) upper_load: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -207,14 +313,24 @@ pub(super) struct PinMessage {
 pub(super) struct SpliceMessage {
     #[prost(uint32, tag = "1")]
     pub(super) table: u32,
+    /// Up to version 3: the position of the tablet.
     #[prost(uint32, tag = "2")]
-    pub(super) tablet: u32,
+    pub(super) legacy_tablet: u32,
     #[prost(uint32, tag = "3")]
     pub(super) group: u32,
+    /// Up to version 3.
     #[prost(message, repeated, tag = "4")]
-    pub(super) remove: Vec<FileNameMessage>,
+    pub(super) legacy_remove: Vec<FileNameMessage>,
     #[prost(message, repeated, tag = "5")]
-    pub(super) add: Vec<FileMessage>,
+    pub(super) add: Vec<ReferenceMessage>,
     #[prost(uint64, optional, tag = "6")]
-    pub(super) flushed_through: Option<u64>,
+    pub(super) flushed: Option<u64>,
+    #[prost(message, optional, tag = "7")]
+    pub(super) tablet: Option<TabletIdMessage>,
+    #[prost(uint64, tag = "8")]
+    pub(super) load: u64,
+    #[prost(bytes = "vec", tag = "9")]
+    pub(super) start: Vec<u8>,
+    #[prost(message, repeated, tag = "10")]
+    pub(super) remove: Vec<ReferenceKeyMessage>,
 }

@@ -93,9 +93,9 @@ impl Engine {
         let newer = |tombstones: &dyn RangeTombstoneLookup| {
             tombstones.covering(row, snapshot).is_some_and(|txn| txn > since)
         };
-        let tablet = version.tablet_of(row);
+        let tablet = version.tablets.of(row);
         let mut memory = version.memory.iter().flat_map(|memory| memory.fragments());
-        let mut runs = version.tablets[tablet].chains.iter().flat_map(|chain| &chain.runs);
+        let mut runs = tablet.chains.iter().flat_map(|chain| &chain.runs);
         !memory.any(|fragment| newer(&**fragment))
             && !runs.any(|run| newer(&**run.range_tombstones()))
     }
@@ -179,8 +179,7 @@ fn fragment_of<'v>(
     row: &[u8],
     number: u64,
 ) -> Option<&'v Arc<Fragment>> {
-    let tablet = version.tablet_of(row);
-    let runs = version.tablets[tablet].chains.iter().flat_map(|chain| &chain.runs);
+    let runs = version.tablets.of(row).chains.iter().flat_map(|chain| &chain.runs);
     let mut fragments = runs.filter_map(|run| run.link_of(row)?.fragment().ok());
     fragments.find(|fragment| fragment.id() == number)
 }

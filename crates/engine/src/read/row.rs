@@ -67,7 +67,8 @@ impl<'a> RowRead<'a> {
         let options = spec.cursor_options(schema, true);
         let groups = 0..version.memory.len();
         let groups = groups.filter(|&group| spec.wants_group(schema, group));
-        let sources = Sources::of_row(version, version.tablet_of(row), groups, row, &options)?;
+        let tablet = version.tablets.of(row);
+        let sources = Sources::of_row(version, tablet, groups, row, &options)?;
         // Most policies do not depend on the time.
         let now_micros = if schema.ages() { engine.tables.world.clock.now_micros() } else { 0 };
         let rules = spec.rules(snapshot, now_micros, schema, &engine.tables.folds);

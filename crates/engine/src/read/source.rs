@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::fragment::{CursorOptions, FragmentCursor, row_hash};
 use crate::memory::MemoryCursor;
 use crate::merge::{Cursor, EntryPlace};
-use crate::tablet::{GroupMemory, Run, RunCursor, TableVersion};
+use crate::tablet::{GroupMemory, Run, RunCursor, TableVersion, Tablet};
 use crate::txn::Txn;
 
 /// A cursor over any source of cells.
@@ -86,7 +86,7 @@ impl Sources {
     /// fragment covers these rows.
     pub fn of_tablet(
         version: &TableVersion,
-        tablet: usize,
+        tablet: &Tablet,
         groups: &[usize],
         rows: &RowRange,
         options: &CursorOptions,
@@ -97,7 +97,7 @@ impl Sources {
         let mut sources = Sources::default();
         for &group in groups {
             sources.add_memory(&version.memory[group]);
-            for run in version.tablets[tablet].chains[group].runs.iter().rev() {
+            for run in tablet.chains[group].runs.iter().rev() {
                 sources.add_run(run, rows, options)?;
             }
         }
@@ -108,7 +108,7 @@ impl Sources {
     /// no cursor.
     pub fn of_row(
         version: &TableVersion,
-        tablet: usize,
+        tablet: &Tablet,
         groups: impl Iterator<Item = usize>,
         row: &[u8],
         options: &CursorOptions,
@@ -117,7 +117,7 @@ impl Sources {
         let hash = row_hash(row);
         for group in groups {
             sources.add_memory(&version.memory[group]);
-            for run in version.tablets[tablet].chains[group].runs.iter().rev() {
+            for run in tablet.chains[group].runs.iter().rev() {
                 let Some(link) = run.link_of(row) else { continue };
                 let fragment = link.fragment()?;
                 sources.add_range_tombstones(run);

@@ -237,8 +237,8 @@ impl Engine {
         }
         let is_shrinkable = || {
             choose::all_due(table, options).into_iter().any(|due| {
-                let Choice { tablet, group, .. } = due.choice;
-                let work = Work::Compact { table: table.id, tablet, group };
+                let Choice { tablet, group, .. } = &due.choice;
+                let work = Work::Compact { table: table.id, tablet: tablet.id, group: *group };
                 due.length >= options.chain_stop && !self.failures.is_damaged(work)
             })
         };

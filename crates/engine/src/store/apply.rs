@@ -138,7 +138,7 @@ impl Engine {
                 commit_max_txn,
             };
             for &(slot, row) in &table.rows {
-                let newest = self.newest_of(&table.table, slot);
+                let newest = self.newest_of(&table.table, row, slot);
                 if newest > commit_max_txn {
                     return Err(conflict(row, newest));
                 }
@@ -186,10 +186,11 @@ impl Engine {
             !self.claims.is_held(work) && !self.failures.backs_off(work)
         };
         let large = prepared.tables.iter().any(|PreparedTable { table, .. }| {
+            let flush_bytes = table.flush_bytes(options.fragment_bytes, budget.limit());
             let version = table.version();
             let mut groups = version.memory.iter().enumerate();
             groups.any(|(group, memory)| {
-                memory.active.bytes() >= options.fragment_bytes
+                memory.active.bytes() >= flush_bytes
                     && is_due(FlushTarget { table: table.clone(), group })
             })
         });
@@ -205,5 +206,5 @@ impl Engine {
 }
 
 fn is_current(prepared: &PreparedTable<'_>) -> bool {
-    !prepared.table.is_dropped() && Arc::ptr_eq(&prepared.schema, &prepared.table.version().schema)
+    prepared.fence == prepared.table.fence()
 }

@@ -43,14 +43,14 @@ impl Store {
                 for claim in &flushes {
                     engine.flush_all(claim)?;
                 }
-                tables.iter().map(|table| table.flushed_through()).max().unwrap_or(Txn::ZERO)
+                tables.iter().map(|table| table.flushed()).max().unwrap_or(Txn::ZERO)
             }
         };
         let ids = tables.iter().map(|table| table.id).collect();
         let configs = engine.tables.config.edit(&[ConfigEdit::Pin { tables: ids, txn }])?;
         engine.tables.fragments.update_pins(&configs);
         let checkpoint = configs.checkpoints.get(&configs.last_checkpoint);
-        Ok(checkpoint.expect("it was just created").clone())
+        Ok((**checkpoint.expect("it was just created")).clone())
     }
 
     /// Flushes the tables up to one txn, and returns it.
@@ -79,7 +79,8 @@ impl Store {
 
     /// Returns all unreleased checkpoints, oldest first.
     pub fn checkpoints(&self) -> Result<Vec<Checkpoint>> {
-        Ok(self.engine.tables.config.read()?.checkpoints.values().cloned().collect())
+        let configs = self.engine.tables.config.read()?;
+        Ok(configs.checkpoints.values().map(|checkpoint| (**checkpoint).clone()).collect())
     }
 
     /// Returns the paths of a checkpoint's files.
@@ -126,10 +127,13 @@ impl Store {
         }
         files.sync_dir(&fragments).map_err(|e| Error::io("syncing", &fragments, e))?;
         let tables = checkpoint.tables.iter().map(|table| (table.id, table.clone()));
+        let tablets = checkpoint.tables.iter().flat_map(|table| table.tablets.iter());
         let configs = Configs {
             store_id: world.random.next_u64(),
-            // At or above the epoch of every file and txn in the checkpoint.
-            epoch: checkpoint.epoch.max(checkpoint.txn.generation()),
+            // At or above those of every file and txn in the checkpoint.
+            incarnation: checkpoint.epoch,
+            generation: checkpoint.epoch.max(checkpoint.txn.generation()),
+            last_tablet: tablets.map(|tablet| tablet.id.number).max().unwrap_or(0),
             last_table: checkpoint.tables.iter().map(|table| table.id.0).max().unwrap_or(0),
             tables: tables.collect(),
             ..Configs::default()

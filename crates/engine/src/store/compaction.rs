@@ -6,7 +6,7 @@ use super::engine::Engine;
 use super::pool::{Compaction, Task};
 use super::waiters::Stage;
 use crate::error::Result;
-use crate::tablet::Table;
+use crate::tablet::{Table, TabletKey};
 use crate::txn::Txn;
 use crate::workers::choose;
 use crate::workers::claims::{Claim, Work};
@@ -23,22 +23,35 @@ impl Engine {
     /// Compacts each chain of a table into one run. Waits for running
     /// compactions.
     pub fn compact_table(&self, table: &Table) -> Result<()> {
-        // Copy the counts: holding the version during the loop would pin its
-        // memory.
-        let tablets = table.version().tablets.len();
-        let groups = table.version().memory.len();
-        for tablet in 0..tablets {
+        // The tablets may be split and joined meanwhile.
+        let mut row = Some(Vec::new());
+        while let Some(start) = row {
+            let tablet = table.version().tablets.of(&start).key();
+            // Holding the version during the loop would pin its memory.
+            let groups = table.version().memory.len();
             for group in 0..groups {
-                let work = Work::Compact { table: table.id, tablet, group };
-                let _claim = self.claims.take(work);
-                if let Some(choice) = choose::whole_chain(table, tablet, group) {
-                    // The compaction may have found damage, in which case
-                    // nobody has to wait for the chain any longer.
-                    compact(&self.tables, table, choice, self)
-                        .inspect_err(|_| self.waiters.wake_all())?;
-                    self.failures.succeeded(work);
-                }
+                self.compact_chain(table, &tablet, group)?;
             }
+            let version = table.version();
+            row = match tablet.find(&version.tablets) {
+                Some(tablet) => tablet.rows.end.clone(),
+                None if self.proceed(table) => Some(start),
+                None => None,
+            };
+        }
+        Ok(())
+    }
+
+    fn compact_chain(&self, table: &Table, tablet: &TabletKey, group: usize) -> Result<()> {
+        let work = Work::Compact { table: table.id, tablet: tablet.id, group };
+        let _claim = self.claims.take(work);
+        let choice =
+            tablet.find(&table.version().tablets).map(|tablet| choose::whole_chain(tablet, group));
+        if let Some(choice) = choice.flatten() {
+            // The compaction may have found damage, in which case nobody has to wait
+            // for the chain any longer.
+            compact(&self.tables, table, choice, self).inspect_err(|_| self.waiters.wake_all())?;
+            self.failures.succeeded(work);
         }
         Ok(())
     }
@@ -47,10 +60,14 @@ impl Engine {
     pub(super) fn claim_chains(&self, table: &Table) -> Vec<Claim<'_>> {
         let version = table.version();
         let groups = version.memory.len();
-        let works = (0..version.tablets.len()).flat_map(|tablet| {
-            (0..groups).map(move |group| Work::Compact { table: table.id, tablet, group })
+        let works = version.tablets.iter().flat_map(|tablet| {
+            let (table, tablet) = (table.id, tablet.id);
+            (0..groups).map(move |group| Work::Compact { table, tablet, group })
         });
-        works.map(|work| self.claims.take(work)).collect()
+        // Claims are taken in the order of the ids, which is not that of the rows.
+        let mut works: Vec<Work> = works.collect();
+        works.sort_unstable();
+        works.into_iter().map(|work| self.claims.take(work)).collect()
     }
 }
 
@@ -84,13 +101,13 @@ mod tests {
     use crate::cell::commit::{CommitBuilder, TableId};
     use crate::cell::key::{self, Kind};
     use crate::cell::rows::RowRange;
-    use crate::config::{ConfigEdit, FileConfig, Splice};
+    use crate::config::{ConfigEdit, Reference, Splice};
     use crate::error::Error;
     use crate::fragment::FragmentOptions;
     use crate::options::Options;
     use crate::schema::{Family, Schema};
     use crate::store::{Store, Wait};
-    use crate::tablet::Run;
+    use crate::tablet::{Run, Tablet, file_facts};
     use crate::world::sim::SimFiles;
     use crate::world::{ManualClock, SeededRandom, World};
 
@@ -115,7 +132,7 @@ mod tests {
     }
 
     /// Adds a file to the chain whose cells are out of order.
-    fn add_disordered_file(store: &Store, table: TableId) -> FileConfig {
+    fn add_disordered_file(store: &Store, table: TableId) -> Reference {
         let tables = &store.engine.tables;
         let (name, path) = tables.fragments.mint();
         let mut writer = tables.fragments.create(&path, FragmentOptions::default()).unwrap();
@@ -128,23 +145,38 @@ mod tests {
             writer.add(&cell, b"v").unwrap();
         }
         let meta = writer.finish().unwrap();
-        let rows = RowRange::new("a", "e");
-        let (bytes, cells) = (meta.stored_bytes, meta.cells);
-        let file =
-            FileConfig { name, bytes, cells, rows, txn_min: txn, txn_max: txn, joins: false };
+        let held = RowRange::new("a", "e");
+        let file = Reference {
+            name,
+            bytes: meta.stored_bytes,
+            cells: meta.cells,
+            txn_min: txn,
+            txn_max: txn,
+            rows: None,
+            facts: Some(file_facts(&meta, held.clone())),
+            share: meta.stored_bytes,
+            unit: 0,
+            joins: false,
+        };
         tables.fragments.sync_names().unwrap();
+        let table = tables.map.get(table).unwrap();
+        let publishing = table.publish();
+        let mut tablet = Tablet::clone(publishing.tablets().first());
+        let TabletKey { id, load, start } = tablet.key();
         let splice = Splice {
-            table,
-            tablet: 0,
+            table: table.id,
+            tablet: id,
+            load,
+            start,
             group: 0,
             remove: Vec::new(),
             add: vec![file.clone()],
-            flushed_through: None,
+            flushed: None,
         };
         tables.config.edit(&[ConfigEdit::Splice(splice)]).unwrap();
-        let run = Run::new(vec![tables.fragments.open_link(&file).unwrap()]);
-        let table = tables.map.get(table).unwrap();
-        table.change(|version| version.tablets[0].chains[0].runs.extend(run.clone()));
+        let run = Run::new(vec![tables.fragments.open_link(&file, held).unwrap()]);
+        tablet.chains[0].runs.extend(run);
+        publishing.replace(vec![Arc::new(tablet)], |_| ());
         file
     }
 

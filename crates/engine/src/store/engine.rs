@@ -66,9 +66,11 @@ impl Engine {
         self.conflicts.newest(row)
     }
 
-    /// Returns a txn at or above that of the row's last commit.
-    pub fn newest_of(&self, table: &Table, row: RowSlot) -> Txn {
-        self.conflicts.newest(row).max(table.range_deleted())
+    /// Returns a txn at or above that of the row's last commit and of the load of its
+    /// tablet.
+    pub fn newest_of(&self, table: &Table, row: &[u8], slot: RowSlot) -> Txn {
+        let newest = self.conflicts.newest(slot).max(table.range_deleted());
+        newest.max(table.version().tablets.of(row).loaded_at)
     }
 
     /// Returns an error if the store has failed permanently.

@@ -7,7 +7,8 @@
 //! into memory and the log queue in one step; `group_commit` then waits for its
 //! sync on behalf of asynchronous callers. `log_mode` is the log: the store's
 //! own, or an `external` one that the caller keeps and replays. `pool` runs the
-//! background work of `flushing` and `compaction`.
+//! background work of `flushing` and `compaction`. `tables` and `tablets` are what the
+//! owner of a store changes: schemas and bounds.
 
 mod admission;
 mod apply;
@@ -25,6 +26,7 @@ mod reads;
 mod recovery;
 mod stats;
 mod tables;
+mod tablets;
 mod waiters;
 mod waiting;
 
@@ -38,3 +40,4 @@ pub(crate) use open::{LOCK_FILE, lock_dir};
 pub use recovery::TABLES_STREAM;
 pub(crate) use recovery::head_missing;
 pub use stats::StoreStats;
+pub use tablets::TabletInfo;

@@ -74,7 +74,7 @@ impl Store {
         let (tables, configs) = load(dir, options, world, resources, manifest)?;
         let flushed = configs.flushed_index.unwrap_or(0);
         let last_table = TableId(configs.last_table);
-        let external = ExternalLog::new(Txn::base(configs.epoch), flushed, last_table);
+        let external = ExternalLog::new(Txn::base(configs.generation), flushed, last_table);
         Store::start(dir, lock, tables, &configs, LogMode::External(external))
     }
 
@@ -85,7 +85,7 @@ impl Store {
         configs: &Configs,
         log: LogMode,
     ) -> Result<Store> {
-        let base = Txn::base(configs.epoch);
+        let base = Txn::base(configs.generation);
         let spawner = tables.world.spawner.clone();
         let memory = &tables.options.memory;
         let waiters: Arc<Waiters> = Arc::default();
@@ -136,7 +136,7 @@ fn load(
     resources: Resources,
     manifest: Manifest,
 ) -> Result<(Tables, Arc<Configs>)> {
-    // The epoch must be durable before any file name or txn uses it.
+    // The numbers must be durable before any file name or txn uses them.
     let revision = manifest.read()?.revision;
     let configs = manifest.edit(revision, &[ConfigEdit::TakeEpoch])?;
     let tables = Tables::load(dir, world, options, resources, Box::new(manifest))?;
@@ -148,12 +148,12 @@ fn open_log(dir: &Path, tables: &Tables, configs: &Configs) -> Result<GroupLog> 
     let world = &tables.world;
     let log_dir = dir.join(LOG_DIR);
     let recovered = recovery::replay(tables, &log_dir, configs.log_head)?;
-    let base = Txn::base(configs.epoch);
+    let base = Txn::base(configs.generation);
     check_generation(&log_dir, &recovered, base)?;
     let options = &tables.options.log;
     let (files, secret) = (world.files.clone(), world.random.next_u64());
     let end = recovered.end;
-    let writer = LogWriter::start(files, &log_dir, configs.epoch, secret, end, options)?;
+    let writer = LogWriter::start(files, &log_dir, configs.incarnation, secret, end, options)?;
     Ok(GroupLog::new(writer, base.raw(), world.clock.clone(), options.linger))
 }
 
@@ -231,8 +231,9 @@ fn open_manifest(world: &World, dir: &Path, flushed_index: Option<u64>) -> Resul
 fn check_generation(log_dir: &Path, recovered: &Recovered, base: Txn) -> Result<()> {
     if recovered.last >= base {
         let last = recovered.last;
-        let what =
-            format!("the log contains commit {last}, which is newer than the manifest's epoch");
+        let what = format!(
+            "the log contains commit {last}, which is newer than the manifest's generation"
+        );
         return Err(Error::data_loss(log_dir, 0, what));
     }
     Ok(())

@@ -57,8 +57,8 @@ impl Task<'_> {
     fn found_damage(&self) -> bool {
         let Task::Compact(Compaction { table, choice, .. }) = self else { return false };
         let version = table.version();
-        let runs =
-            version.tablets[choice.tablet].chains[choice.group].runs.get(choice.runs.clone());
+        let Some(tablet) = choice.tablet.find(&version.tablets) else { return false };
+        let runs = tablet.chains[choice.group].runs.get(choice.runs.clone());
         let mut links = runs.into_iter().flatten().flat_map(|run| run.links());
         links.any(|link| !link.is_readable())
     }
@@ -201,8 +201,8 @@ impl Engine {
         }
         due.sort_by_key(|(_, due)| Reverse(due.length));
         for (table, due) in due {
-            let Choice { tablet, group, .. } = due.choice;
-            let work = Work::Compact { table: table.id, tablet, group };
+            let Choice { tablet, group, .. } = &due.choice;
+            let work = Work::Compact { table: table.id, tablet: tablet.id, group: *group };
             if self.failures.backs_off(work) {
                 continue;
             }
@@ -219,10 +219,8 @@ impl Engine {
             let Some(claim) = self.claims.try_take(work) else { continue };
             // Choose again: another thread may have changed the chain before it
             // was claimed.
-            let again = choose::all_due(&table, options).into_iter();
-            let mut again =
-                again.filter(|due| (due.choice.tablet, due.choice.group) == (tablet, group));
-            if let Some(Due { choice, .. }) = again.next() {
+            let again = choose::due_again(&table, &due.choice, options);
+            if let Some(Due { choice, .. }) = again {
                 let task = Task::Compact(Compaction { table, choice, _slot: slot });
                 return Some(Job { claim, task });
             }

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::log::{self, Extent, ItemKind, LogEnd, LogItem, LogReader};
 use crate::memory::MemoryFragment;
 use crate::options::Limits;
-use crate::tablet::{Table, Tables};
+use crate::tablet::{Table, Tables, Tablet, TabletMap};
 use crate::txn::Txn;
 use crate::workers::flush::{self, FlushLog, FlushTarget, Readiness};
 use crate::write::{Prepared, PreparedTable, Unknown};
@@ -172,27 +172,44 @@ impl<'a> Replay<'a> {
 fn insert(tables: &Tables, prepared: &mut PreparedTable<'_>, txn: Txn, commit: &Commit) {
     let table: Arc<Table> = prepared.table.clone();
     let version = table.version();
+    let some_flushed = version.tablets.summary().flushed >= txn;
     for (group, memory) in version.memory.iter().enumerate() {
-        let missing: Vec<RowRange> = version
-            .tablets
-            .iter()
-            .filter(|tablet| tablet.chains[group].flushed_through < txn)
-            .map(|tablet| tablet.rows.clone())
-            .collect();
-        if missing.is_empty() {
+        if memory.flushed >= txn {
             continue;
         }
-        if missing.len() < version.tablets.len() {
-            prepared.retain_rows(group, &missing);
+        let is_missing = |tablet: &Tablet| tablet.chains[group].flushed < txn;
+        if some_flushed {
+            prepared.retain_rows(group, |row| is_missing(version.tablets.of(row)));
         }
         memory.active_since.get_or_init(|| tables.world.clock.elapsed());
         for range in &prepared.ranges {
-            missing.iter().for_each(|rows| {
-                memory.active.insert_range_tombstone(&range.intersection(rows), txn)
-            });
+            if !some_flushed {
+                memory.active.insert_range_tombstone(range, txn);
+                continue;
+            }
+            for rows in missing_rows(&version.tablets, range, is_missing) {
+                memory.active.insert_range_tombstone(&rows, txn);
+            }
         }
         prepared.insert(group, txn, commit, &memory.active);
     }
+}
+
+/// Returns the parts of a range in tablets that lack the commit, as few as possible.
+fn missing_rows(
+    tablets: &TabletMap,
+    range: &RowRange,
+    is_missing: impl Fn(&Tablet) -> bool,
+) -> Vec<RowRange> {
+    let mut parts: Vec<RowRange> = Vec::new();
+    for tablet in tablets.overlapping(range).filter(|tablet| is_missing(tablet)) {
+        let rows = tablet.rows.intersection(range);
+        match parts.last_mut().filter(|last| last.end.as_ref() == Some(&rows.start)) {
+            Some(last) => last.end = rows.end,
+            None => parts.push(rows),
+        }
+    }
+    parts
 }
 
 /// During replay, the whole log is durable once it is synced, and none of it

@@ -1,11 +1,14 @@
 //! Statistics of a store.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::engine::Engine;
 use crate::cache::CacheStats;
+use crate::config::FileName;
 use crate::log::LogStats;
+use crate::tablet::Link;
 use crate::txn::Txn;
 use crate::world::Clock;
 
@@ -85,6 +88,7 @@ pub struct StoreStats {
     /// Commits that waited for the log queue, and their total waiting time.
     pub throttled_by_log: u64,
     pub throttled_by_log_micros: u64,
+    pub tablets: usize,
     /// Number of runs in the longest chain.
     pub chain_longest: usize,
     pub fragments: usize,
@@ -97,9 +101,14 @@ impl Engine {
     pub fn stats(&self) -> StoreStats {
         let all = self.tables.map.all();
         let versions: Vec<_> = all.values().map(|table| table.version()).collect();
-        let tablets = versions.iter().flat_map(|version| &version.tablets);
-        let chains: Vec<_> = tablets.flat_map(|tablet| &tablet.chains).collect();
-        let links = || chains.iter().flat_map(|chain| chain.links());
+        let tablets = || versions.iter().flat_map(|version| version.tablets.iter());
+        let links = || tablets().flat_map(|tablet| tablet.links());
+        // Tablets share files.
+        let distinct = |chosen: &dyn Fn(&Link) -> bool| -> BTreeMap<FileName, u64> {
+            let chosen = links().filter(|link| chosen(link));
+            chosen.map(|link| (link.file.name, link.file.bytes)).collect()
+        };
+        let (files, damaged) = (distinct(&|_| true), distinct(&|link| !link.is_readable()));
         StoreStats {
             durable: self.durable(),
             latest: self.latest(),
@@ -119,10 +128,11 @@ impl Engine {
             throttled_by_chains_micros: self.counters.for_chains.micros(),
             throttled_by_log: self.counters.for_log.commits(),
             throttled_by_log_micros: self.counters.for_log.micros(),
-            chain_longest: chains.iter().map(|chain| chain.runs.len()).max().unwrap_or(0),
-            fragments: links().count(),
-            fragments_damaged: links().filter(|link| !link.is_readable()).count(),
-            fragment_bytes: links().map(|link| link.file.bytes).sum(),
+            tablets: versions.iter().map(|version| version.tablets.len()).sum(),
+            chain_longest: all.values().map(|table| table.chain_longest()).max().unwrap_or(0),
+            fragments: files.len(),
+            fragments_damaged: damaged.len(),
+            fragment_bytes: files.values().sum(),
         }
     }
 }

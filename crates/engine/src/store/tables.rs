@@ -13,8 +13,21 @@ use crate::workers::claims::Work;
 impl Store {
     /// Creates a table. The table is durable on return.
     pub fn create_table(&self, name: &str, schema: Schema) -> Result<TableId> {
+        self.create_table_with_splits(name, schema, Vec::new())
+    }
+
+    /// Creates a table whose tablets meet at the given rows, which must ascend.
+    pub fn create_table_with_splits(
+        &self,
+        name: &str,
+        schema: Schema,
+        splits: Vec<Vec<u8>>,
+    ) -> Result<TableId> {
         self.check_open()?;
-        Ok(self.engine.tables.create(name, Arc::new(schema))?.id)
+        for row in &splits {
+            self.check_split_row(row)?;
+        }
+        Ok(self.engine.tables.create(name, Arc::new(schema), splits)?.id)
     }
 
     /// Drops a table and its data. Table ids are never reused.
@@ -59,7 +72,7 @@ impl Store {
         let schema = Arc::new(schema.succeeding(old, emptied, now));
         let edit = ConfigEdit::SetSchema { table: table.id, schema: schema.clone() };
         self.engine.tables.config.edit(&[edit])?;
-        table.change(|version| version.schema = schema.clone());
+        table.set_schema(&schema);
         Ok(())
     }
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use super::link::{Link, LinkedFile, Pins, is_disk_error};
 use crate::cache::BlockCache;
-use crate::config::{Configs, FileConfig, FileName};
+use crate::cell::rows::RowRange;
+use crate::config::{Configs, FileName, Reference};
 use crate::error::{Error, Result};
 use crate::fragment::{Fragment, FragmentOptions, FragmentWriter};
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -26,11 +27,13 @@ pub struct FragmentDir {
     /// Part of the name of every file created here.
     incarnation: u64,
     next_number: AtomicU64,
+    /// The number of the next compaction.
+    next_unit: AtomicU64,
 }
 
 impl FragmentDir {
     /// Opens the directory inside `store_dir` for the incarnation that last
-    /// took an epoch in `configs`, and removes files that `configs` does not
+    /// was started in `configs`, and removes files that `configs` does not
     /// name.
     pub fn open(
         store_dir: &Path,
@@ -43,8 +46,9 @@ impl FragmentDir {
             files,
             cache,
             pins: Arc::default(),
-            incarnation: configs.epoch,
+            incarnation: configs.incarnation,
             next_number: AtomicU64::new(1),
+            next_unit: AtomicU64::new(1),
         };
         dir.pins.update(configs);
         dir.remove_orphans(configs)?;
@@ -80,6 +84,12 @@ impl FragmentDir {
         (name, self.path_of(name))
     }
 
+    /// Returns a unique number for a compaction.
+    pub fn mint_unit(&self) -> u64 {
+        let number = self.next_unit.fetch_add(1, Ordering::Relaxed);
+        self.incarnation << 32 | (number & u64::from(u32::MAX))
+    }
+
     pub fn path_of(&self, name: FileName) -> PathBuf {
         self.path.join(name.to_string())
     }
@@ -99,15 +109,15 @@ impl FragmentDir {
         synced.map_err(|error| Error::io("syncing", &self.path, error))
     }
 
-    /// Opens a fragment as part of a chain. Damage, a missing file or a disk
+    /// Opens rows of a fragment as part of a chain. Damage, a missing file or a disk
     /// read error is recorded in the link; any other failure is returned and
     /// prevents the store from opening.
-    pub fn open_link(&self, file: &FileConfig) -> Result<Arc<Link>> {
-        self.open_link_as(file, self.cache.next_file_id())
+    pub fn open_link(&self, file: &Reference, rows: RowRange) -> Result<Arc<Link>> {
+        self.open_link_as(file, rows, self.cache.next_file_id())
     }
 
     /// Like `open_link`, for a file whose blocks are cached under this id.
-    pub fn open_link_as(&self, file: &FileConfig, id: u64) -> Result<Arc<Link>> {
+    pub fn open_link_as(&self, file: &Reference, rows: RowRange, id: u64) -> Result<Arc<Link>> {
         let path = self.path_of(file.name);
         let mut opened = Fragment::open(&self.files, &path, id, self.cache.clone());
         if let Ok(fragment) = &opened
@@ -131,7 +141,7 @@ impl FragmentDir {
         };
         let (files, pins) = (self.files.clone(), self.pins.clone());
         let linked = LinkedFile::new(file.name, opened, &path, files, pins);
-        Ok(Arc::new(Link::new(file.clone(), Arc::new(linked))))
+        Ok(Arc::new(Link::new(file.clone(), rows, Arc::new(linked))))
     }
 
     /// Pins the files that the checkpoints in `configs` need, and no others.

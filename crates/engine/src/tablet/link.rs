@@ -10,11 +10,11 @@ use std::sync::Arc;
 use crate::cell::key;
 use crate::cell::range_tombstone::RangeTombstones;
 use crate::cell::rows::RowRange;
-use crate::config::{Configs, FileConfig, FileName};
+use crate::config::{Configs, FileFacts, FileName, Reference};
 use crate::error::{Error, Result};
-use crate::fragment::Fragment;
+use crate::fragment::{Fragment, FragmentMeta};
 use crate::sync::RwLock;
-use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use crate::world::Files;
 
 /// The files that checkpoints need.
@@ -40,6 +40,8 @@ pub struct LinkedFile {
     fragment: Result<Arc<Fragment>>,
     path: PathBuf,
     files: Arc<dyn Files>,
+    /// Number of references to the file in the current tablets.
+    references: AtomicUsize,
     /// Set when no chain names the file any more: it is removed after its last
     /// reader, unless a checkpoint needs it.
     doomed: AtomicBool,
@@ -66,6 +68,7 @@ impl LinkedFile {
             fragment,
             path: path.to_path_buf(),
             files,
+            references: AtomicUsize::new(0),
             doomed: AtomicBool::new(false),
             pins,
             damaged: AtomicBool::new(false),
@@ -93,8 +96,9 @@ impl Drop for LinkedFile {
 
 /// A range of rows of a fragment, as part of a chain.
 pub struct Link {
-    /// `rows` is the live range; the file may have other rows.
-    pub file: FileConfig,
+    pub file: Reference,
+    /// The live range; the file may have other rows.
+    pub rows: RowRange,
     linked: Arc<LinkedFile>,
     /// Whether the file has no other rows.
     whole: bool,
@@ -104,29 +108,42 @@ pub struct Link {
 }
 
 impl Link {
-    pub fn new(file: FileConfig, linked: Arc<LinkedFile>) -> Link {
+    /// Creates a link to the rows of a file that are live in a tablet.
+    pub fn new(file: Reference, rows: RowRange, linked: Arc<LinkedFile>) -> Link {
         assert_eq!(file.name, linked.name, "a link is to the file that it names");
-        let held = linked.fragment.as_ref().ok().and_then(|fragment| fragment.rows());
+        let of_fragment = || linked.fragment.as_ref().ok().and_then(|fragment| fragment.rows());
+        let held = file.facts.as_ref().map(|facts| facts.held.clone()).or_else(of_fragment);
         Link {
-            whole: held.is_none_or(|held| held.intersection(&file.rows) == held),
-            start_key: key::row_start(&file.rows.start),
-            end_key: file.rows.end.as_deref().map(key::row_start),
+            whole: held.is_none_or(|held| held.intersection(&rows) == held),
+            start_key: key::row_start(&rows.start),
+            end_key: rows.end.as_deref().map(key::row_start),
             file,
+            rows,
             linked,
         }
     }
 
     /// Returns the part of the link inside `rows`; `None` if it is empty.
     pub fn clipped(self: &Arc<Self>, rows: &RowRange) -> Option<Arc<Link>> {
-        let rows = self.file.rows.intersection(rows);
+        let rows = self.rows.intersection(rows);
         if rows.is_empty() {
             return None;
         }
-        if rows == self.file.rows {
+        if rows == self.rows {
             return Some(self.clone());
         }
-        let file = FileConfig { rows, ..self.file.clone() };
-        Some(Arc::new(Link::new(file, self.linked.clone())))
+        let (share, kept) = (self.bytes_of(&rows), Some(rows.clone()));
+        let file = Reference { rows: kept, share, ..self.file.clone() };
+        Some(Arc::new(Link::new(file, rows, self.linked.clone())))
+    }
+
+    /// Returns the link as a part of what compaction `unit` leaves.
+    pub fn of_unit(self: &Arc<Self>, unit: u64) -> Arc<Link> {
+        if self.file.unit == unit {
+            return self.clone();
+        }
+        let file = Reference { unit, ..self.file.clone() };
+        Arc::new(Link::new(file, self.rows.clone(), self.linked.clone()))
     }
 
     /// Returns the open fragment, or the error because of which its rows are
@@ -159,17 +176,32 @@ impl Link {
             Ok(fragment) if self.whole || fragment.range_tombstones().is_empty() => {
                 fragment.range_tombstones().clone()
             }
-            Ok(fragment) => Arc::new(fragment.range_tombstones().clipped(&self.file.rows)),
+            Ok(fragment) => Arc::new(fragment.range_tombstones().clipped(&self.rows)),
             Err(_) => Arc::default(),
         }
     }
 
     /// Returns the approximate size of the rows.
-    pub fn bytes(&self) -> u64 {
+    pub fn share(&self) -> u64 {
+        self.file.share
+    }
+
+    /// Returns the approximate size of some of the rows.
+    pub fn bytes_of(&self, rows: &RowRange) -> u64 {
         match &self.linked.fragment {
-            Ok(fragment) if !self.whole => fragment.estimate_bytes(&self.file.rows),
-            _ => self.file.bytes,
+            Ok(fragment) => fragment.estimate_bytes(rows).min(self.file.share),
+            Err(_) => self.file.share,
         }
+    }
+
+    /// Returns what is known of the whole file; `None` if it is lost and was
+    /// written by an earlier version.
+    pub fn facts(&self) -> Option<FileFacts> {
+        let of_fragment = || {
+            let fragment = self.linked.fragment.as_ref().ok()?;
+            Some(file_facts(fragment.meta(), fragment.rows()?))
+        };
+        self.file.facts.clone().or_else(of_fragment)
     }
 
     /// Whether the whole file is readable, as far as is known.
@@ -198,6 +230,34 @@ impl Link {
     pub fn doom(&self) {
         self.linked.doomed.store(true, Ordering::Relaxed);
     }
+
+    /// Counts a reference in the current tablets.
+    pub fn add_reference(&self) {
+        self.linked.references.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Removes a reference from the count. A file without any is removed after its
+    /// last reader.
+    pub fn remove_reference(&self) {
+        let before = self.linked.references.fetch_sub(1, Ordering::AcqRel);
+        assert!(before > 0, "a reference is removed once");
+        if before == 1 {
+            self.doom();
+        }
+    }
+}
+
+/// Returns what a reference says of a whole file with these rows.
+pub fn file_facts(meta: &FragmentMeta, held: RowRange) -> FileFacts {
+    let dead = u128::from(meta.raw_bytes.saturating_sub(meta.live_bytes));
+    let dead = dead * u128::from(meta.stored_bytes) / u128::from(meta.raw_bytes.max(1));
+    FileFacts {
+        meta_bytes: meta.stored_bytes - meta.data_bytes,
+        dead_bytes: u64::try_from(dead).unwrap_or(u64::MAX),
+        held,
+        has_spans: meta.range_tombstones > 0,
+        timestamp_max: meta.timestamps.map(|(_, max)| max),
+    }
 }
 
 /// Whether an error concerns the disk (EIO) rather than the process, such as
@@ -210,9 +270,10 @@ pub fn is_disk_error(error: &io::Error) -> bool {
 /// Returns the greatest timestamp of any cell in these fragments, if they have
 /// cells. An unreadable fragment may have any timestamp.
 pub fn timestamp_max<'a>(links: impl Iterator<Item = &'a Arc<Link>>) -> Option<i64> {
-    let of_link = |link: &Arc<Link>| match link.fragment() {
-        Ok(fragment) => fragment.meta().timestamps.map(|(_, max)| max),
-        Err(_) => Some(i64::MAX),
+    let of_link = |link: &Arc<Link>| match (&link.file.facts, link.fragment()) {
+        (Some(facts), _) => facts.timestamp_max,
+        (None, Ok(fragment)) => fragment.meta().timestamps.map(|(_, max)| max),
+        (None, Err(_)) => Some(i64::MAX),
     };
     links.filter_map(of_link).max()
 }

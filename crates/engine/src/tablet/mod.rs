@@ -3,23 +3,28 @@
 //! [`Tables`] holds all tables of a store (`table_map`), the directory of their
 //! files ([`FragmentDir`]) and their config. A [`Table`] has a current
 //! [`TableVersion`]: its schema, the memory fragments of each group
-//! ([`GroupMemory`]) and its tablets in row order. A [`Tablet`] is a range of
-//! rows with one chain per group. A chain is a list of [`Run`]s, oldest
+//! ([`GroupMemory`]) and a [`TabletMap`]. A [`Tablet`] is a range of rows with one
+//! chain per group. A chain is a list of [`Run`]s, oldest
 //! first. A run is one or more [`Link`]s without common rows, read as one sorted
-//! file. A link is a fragment file and the rows of it that are live.
+//! file. A link is a fragment file and the rows of it that are live. `publish`
+//! changes the tablets of a table: first in the config, then for its readers;
+//! `split` divides and joins them.
 
 mod chain;
 mod fragment_dir;
 mod link;
+mod publish;
 mod run;
 mod sizes;
+mod split;
 mod table;
 mod table_map;
 mod tables;
 
-pub use chain::Tablet;
+pub use chain::{ChainSummary, Tablet, TabletKey, TabletMap};
 pub use fragment_dir::{FRAGMENTS_DIR, FragmentDir};
-pub use link::{Link, timestamp_max};
+pub use link::{Link, file_facts, timestamp_max};
+pub use publish::Publishing;
 pub use run::{Run, RunCursor};
 pub use sizes::TableSizes;
 pub use table::{GroupMemory, Table, TableVersion};

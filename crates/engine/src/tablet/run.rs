@@ -25,8 +25,8 @@ impl Run {
     pub fn new(links: Vec<Arc<Link>>) -> Option<Run> {
         assert!(
             links.windows(2).all(|pair| {
-                let end = pair[0].file.rows.end.as_ref();
-                end.is_some_and(|end| *end <= pair[1].file.rows.start)
+                let end = pair[0].rows.end.as_ref();
+                end.is_some_and(|end| *end <= pair[1].rows.start)
             }),
             "the links of a run ascend and have no row in common"
         );
@@ -52,18 +52,18 @@ impl Run {
     #[inline]
     pub fn link_of(&self, row: &[u8]) -> Option<&Arc<Link>> {
         let ends_by =
-            |link: &Arc<Link>| link.file.rows.end.as_ref().is_some_and(|end| end.as_slice() <= row);
+            |link: &Arc<Link>| link.rows.end.as_ref().is_some_and(|end| end.as_slice() <= row);
         let at = if self.links.len() == 1 { 0 } else { self.links.partition_point(ends_by) };
-        self.links.get(at).filter(|link| link.file.rows.contains(row))
+        self.links.get(at).filter(|link| link.rows.contains(row))
     }
 
     /// Returns the positions of the links that overlap `rows`.
     pub fn positions_of(&self, rows: &RowRange) -> Range<usize> {
         let ends_by =
-            |link: &Arc<Link>| link.file.rows.end.as_ref().is_some_and(|end| *end <= rows.start);
+            |link: &Arc<Link>| link.rows.end.as_ref().is_some_and(|end| *end <= rows.start);
         let start = self.links.partition_point(ends_by);
         let begins_in =
-            |link: &Arc<Link>| rows.end.as_ref().is_none_or(|end| link.file.rows.start < *end);
+            |link: &Arc<Link>| rows.end.as_ref().is_none_or(|end| link.rows.start < *end);
         start..start + self.links[start..].partition_point(begins_in)
     }
 
@@ -74,14 +74,7 @@ impl Run {
 
     /// Returns the approximate size of the run.
     pub fn bytes(&self) -> u64 {
-        self.links.iter().map(|link| link.bytes()).sum()
-    }
-
-    /// Returns the oldest and the newest commit in the run.
-    pub fn txns(&self) -> (Txn, Txn) {
-        let min = self.links.iter().map(|link| link.file.txn_min).min();
-        let max = self.links.iter().map(|link| link.file.txn_max).max();
-        min.zip(max).expect("a run is never empty")
+        self.links.iter().map(|link| link.share()).sum()
     }
 
     /// Returns a cursor over the links at `positions`.
@@ -286,7 +279,7 @@ mod tests {
 
     use super::*;
     use crate::cell::key;
-    use crate::config::{FileConfig, FileName};
+    use crate::config::{FileName, Reference};
     use crate::fragment::FragmentOptions;
     use crate::fragment::testing::{Entries, OneFile, entries, key, options};
     use crate::tablet::link::LinkedFile;
@@ -298,16 +291,19 @@ mod tests {
         let name = FileName { incarnation: 1, number };
         let (files, pins) = (file.files(), Arc::default());
         let linked = LinkedFile::new(name, file.open(), OneFile::path(), files, pins);
-        let config = FileConfig {
+        let reference = Reference {
             name,
             bytes: meta.stored_bytes,
             cells: meta.cells,
-            rows,
             txn_min: Txn::ZERO,
             txn_max: Txn::MAX,
+            rows: Some(rows.clone()),
+            facts: None,
+            share: meta.stored_bytes,
+            unit: 0,
             joins: number > 0,
         };
-        Arc::new(Link::new(config, Arc::new(linked)))
+        Arc::new(Link::new(reference, rows, Arc::new(linked)))
     }
 
     fn here(cursor: &RunCursor) -> Option<(Vec<u8>, Vec<u8>)> {

@@ -52,11 +52,11 @@ impl TableSizes {
     /// Returns rows, each with the approximate size of the stretch of some
     /// fragment that ends there.
     fn points(&self, range: &RowRange) -> Vec<(Vec<u8>, u64)> {
-        let chains = self.version.tablets.iter().flat_map(|tablet| &tablet.chains);
+        let chains = self.version.tablets.overlapping(range).flat_map(|tablet| &tablet.chains);
         let links = chains.flat_map(|chain| &chain.runs).flat_map(|run| run.links_of(range));
         let mut points = Vec::new();
         for link in links {
-            let part = range.intersection(&link.file.rows);
+            let part = range.intersection(&link.rows);
             if let Ok(fragment) = link.fragment() {
                 fragment.for_each_stretch(|rows, bytes| {
                     let part = part.intersection(&rows);

@@ -1,26 +1,29 @@
 //! A table: its schema, memory fragments and tablets form an immutable version,
 //! which is replaced as a whole.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::chain::{Chain, Tablet};
+use super::chain::TabletMap;
 use super::link::Link;
 use crate::budget::MemoryBudget;
 use crate::cell::commit::TableId;
 use crate::cell::rows::RowRange;
-use crate::config::FileName;
 use crate::memory::MemoryFragment;
 use crate::schema::Schema;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{ArcSwap, Guard, Mutex};
+use crate::sync::{ArcSwap, Guard, Mutex, MutexGuard};
 use crate::txn::Txn;
 
 pub struct Table {
     pub id: TableId,
     pub name: String,
     version: ArcSwap<TableVersion>,
+    /// Number of changes of the schema and of the rows that can be written.
+    fence: AtomicU64,
+    /// Held while a change of the tablets is written to the config and then shown
+    /// to readers, so that both change in the same order.
+    publishing: Mutex<()>,
     /// Number of runs in the version's longest chain, in the low bits below the
     /// version number.
     chain_longest: AtomicU64,
@@ -49,43 +52,27 @@ pub struct TableVersion {
     pub schema: Arc<Schema>,
     /// One per group of the schema.
     pub memory: Vec<GroupMemory>,
-    /// In row order, without gaps.
-    pub tablets: Vec<Tablet>,
+    pub tablets: Arc<TabletMap>,
 }
 
 impl TableVersion {
-    /// Returns the index of the tablet that contains a row.
-    pub fn tablet_of(&self, row: &[u8]) -> usize {
-        self.tablets.partition_point(|tablet| tablet.ends_by(row))
-    }
-
     /// Returns the approximate size on disk of a range of rows.
     pub fn disk_bytes(&self, range: &RowRange) -> u64 {
-        let chains = self.tablets.iter().flat_map(|tablet| &tablet.chains);
+        let chains = self.tablets.overlapping(range).flat_map(|tablet| &tablet.chains);
         let links = chains.flat_map(|chain| &chain.runs).flat_map(|run| run.links_of(range));
         let of_link = |link: &Arc<Link>| {
-            let part = range.intersection(&link.file.rows);
+            let part = range.intersection(&link.rows);
             link.fragment().map_or(0, |fragment| fragment.estimate_bytes(&part))
         };
         links.map(of_link).sum()
     }
 
-    /// Returns the number of runs in the longest chain.
-    pub fn chain_longest(&self) -> usize {
-        self.chains().map(|chain| chain.runs.len()).max().unwrap_or(0)
-    }
-
-    fn chains(&self) -> impl Iterator<Item = &Chain> {
-        self.tablets.iter().flat_map(|tablet| &tablet.chains)
-    }
-
-    /// Returns the names of all files in chains.
-    pub fn file_names(&self) -> BTreeSet<FileName> {
-        self.chains().flat_map(Chain::links).map(|link| link.file.name).collect()
+    fn links(&self) -> impl Iterator<Item = &Arc<Link>> {
+        self.tablets.iter().flat_map(|tablet| tablet.links())
     }
 
     fn doom_files(&self) {
-        self.chains().flat_map(Chain::links).for_each(|link| link.doom());
+        self.links().for_each(|link| link.doom());
     }
 }
 
@@ -95,7 +82,7 @@ const RUNS_BITS: u32 = 24;
 /// Returns the length of the longest chain combined with the version number, so
 /// that later versions compare greater.
 fn longest_of(version: &TableVersion) -> u64 {
-    let runs = (version.chain_longest() as u64).min((1 << RUNS_BITS) - 1);
+    let runs = (version.tablets.summary().longest as u64).min((1 << RUNS_BITS) - 1);
     version.number << RUNS_BITS | runs
 }
 
@@ -112,14 +99,17 @@ pub struct GroupMemory {
     pub active_since: Arc<OnceLock<Duration>>,
     /// Waiting to be flushed, oldest first.
     pub sealed: Vec<Arc<MemoryFragment>>,
+    /// Commits up to this txn are in files, in all tablets.
+    pub flushed: Txn,
 }
 
 impl GroupMemory {
-    pub fn new(budget: &Arc<MemoryBudget>) -> GroupMemory {
+    pub fn new(budget: &Arc<MemoryBudget>, flushed: Txn) -> GroupMemory {
         GroupMemory {
             active: Arc::new(MemoryFragment::new(budget)),
             active_since: Arc::default(),
             sealed: Vec::new(),
+            flushed,
         }
     }
 
@@ -139,9 +129,12 @@ impl GroupMemory {
 
 impl Table {
     pub fn new(id: TableId, name: String, version: TableVersion) -> Table {
+        version.links().for_each(|link| link.add_reference());
         Table {
             id,
             name,
+            fence: AtomicU64::new(0),
+            publishing: Mutex::new(()),
             chain_longest: AtomicU64::new(longest_of(&version)),
             version: ArcSwap::from_pointee(version),
             shrinkable: Mutex::new(None),
@@ -188,18 +181,47 @@ impl Table {
             if self.is_dropped() {
                 next.doom_files();
             }
-            replaced = Some((result, longest_of(&next)));
+            let same = Arc::ptr_eq(&current.tablets, &next.tablets);
+            replaced = Some((result, (!same).then(|| longest_of(&next))));
             next
         });
         let (result, longest) = replaced.expect("rcu calls its closure at least once");
-        // Keeps the value of a newer version, if there is one.
-        self.chain_longest.fetch_max(longest, Ordering::Relaxed);
+        if let Some(longest) = longest {
+            // Keeps the value of a newer version, if there is one.
+            self.chain_longest.fetch_max(longest, Ordering::Relaxed);
+        }
         result
     }
 
-    /// Returns the newest commit that is in files.
-    pub fn flushed_through(&self) -> Txn {
-        self.version().chains().map(|chain| chain.flushed_through).max().unwrap_or(Txn::ZERO)
+    /// Waits until no other thread changes the tablets.
+    pub(super) fn lock_publishing(&self) -> MutexGuard<'_, ()> {
+        self.publishing.lock()
+    }
+
+    /// Returns the number of changes of the schema and of the rows that can be
+    /// written. What was prepared before the last of them must be prepared again.
+    pub fn fence(&self) -> u64 {
+        self.fence.load(Ordering::Acquire)
+    }
+
+    /// Replaces the schema. The caller excludes writers.
+    pub fn set_schema(&self, schema: &Arc<Schema>) {
+        self.change(|version| version.schema = schema.clone());
+        self.fence.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Returns the newest commit up to which all groups are in files.
+    pub fn flushed(&self) -> Txn {
+        self.version().memory.iter().map(|memory| memory.flushed).max().unwrap_or(Txn::ZERO)
+    }
+
+    /// Returns the size at which the memory of a group is flushed: with many
+    /// tablets more, so that each gets a worthwhile part of the file, but not most
+    /// of the memory.
+    pub fn flush_bytes(&self, fragment_bytes: usize, budget_bytes: usize) -> usize {
+        const BYTES_PER_TABLET: usize = 64 << 10;
+        let more = (self.version().tablets.len() - 1) * BYTES_PER_TABLET;
+        (fragment_bytes + more).min((budget_bytes / 4).max(fragment_bytes))
     }
 
     /// Returns the number of runs in the longest chain.
@@ -227,6 +249,7 @@ impl Table {
     /// readers, including those that a worker is about to add.
     pub fn mark_dropped(&self) {
         self.dropped.store(true, Ordering::Release);
+        self.fence.fetch_add(1, Ordering::AcqRel);
         self.change(|_| ());
     }
 
@@ -258,7 +281,7 @@ impl Table {
         self.change(|version| {
             let memory = &mut version.memory[group];
             if !memory.active.is_empty() {
-                let sealed = std::mem::replace(memory, GroupMemory::new(budget));
+                let sealed = std::mem::replace(memory, GroupMemory::new(budget, memory.flushed));
                 memory.sealed = sealed.sealed;
                 memory.sealed.push(sealed.active);
             }

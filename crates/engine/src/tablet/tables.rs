@@ -5,19 +5,22 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::chain::{Chain, Tablet};
+use super::chain::{Tablet, TabletMap};
 use super::fragment_dir::FragmentDir;
 use super::link::Link;
-use super::run::Run;
 use super::table::{GroupMemory, Table, TableVersion};
 use super::table_map::TableMap;
 use crate::cell::fold::Folds;
-use crate::config::{ConfigEdit, ConfigEditor, ConfigStore, FileConfig, FileName, TableConfig};
+use crate::cell::rows::RowRange;
+use crate::config::{
+    ConfigEdit, ConfigEditor, ConfigStore, FileName, Reference, TableConfig, TableState,
+};
 use crate::error::Result;
 use crate::options::Options;
 use crate::read::Snapshots;
 use crate::resources::Resources;
 use crate::schema::Schema;
+use crate::txn::Txn;
 use crate::world::World;
 
 pub struct Tables {
@@ -44,8 +47,12 @@ impl Tables {
         let configs = config.read()?;
         let (files, cache) = (world.files.clone(), resources.cache.clone());
         let fragments = FragmentDir::open(dir, files, cache, &configs)?;
-        let load = |config| load_table(config, &fragments, &resources);
-        let tables: Vec<Table> = configs.tables.values().map(load).collect::<Result<_>>()?;
+        // Whatever was read before this opening may have changed since.
+        let loaded_at = Txn::base(configs.generation);
+        let active = configs.tables.values().filter(|table| table.state == TableState::Active);
+        let load =
+            |config: &Arc<TableConfig>| load_table(config, loaded_at, &fragments, &resources);
+        let tables: Vec<Table> = active.map(load).collect::<Result<_>>()?;
         Ok(Tables {
             folds: Arc::new(options.folds.clone()),
             snapshots: Snapshots::new(world.clock.clone(), options.snapshot_age_max.0),
@@ -58,12 +65,18 @@ impl Tables {
         })
     }
 
-    /// Creates a table, durably.
-    pub fn create(&self, name: &str, schema: Arc<Schema>) -> Result<Arc<Table>> {
-        let edit = ConfigEdit::CreateTable { name: name.to_string(), schema };
+    /// Creates a table whose tablets meet at `splits`, durably.
+    pub fn create(
+        &self,
+        name: &str,
+        schema: Arc<Schema>,
+        splits: Vec<Vec<u8>>,
+    ) -> Result<Arc<Table>> {
+        let edit = ConfigEdit::CreateTable { name: name.to_string(), schema, splits };
         let configs = self.config.edit(&[edit])?;
         let config = configs.table_named(name).expect("the table was just created");
-        let table = Arc::new(load_table(config, &self.fragments, &self.resources)?);
+        let table = load_table(config, Txn::ZERO, &self.fragments, &self.resources)?;
+        let table = Arc::new(table);
         self.map.insert(&table);
         Ok(table)
     }
@@ -79,38 +92,30 @@ impl Tables {
 
 fn load_table(
     config: &TableConfig,
+    loaded_at: Txn,
     fragments: &FragmentDir,
     resources: &Resources,
 ) -> Result<Table> {
     // Tablets may share a file, each with its own rows.
     let mut opened: BTreeMap<FileName, Arc<Link>> = BTreeMap::new();
-    let mut open = |file: &FileConfig| -> Result<Arc<Link>> {
-        let link = match opened.get(&file.name) {
-            Some(known) => Arc::new(Link::new(file.clone(), known.linked().clone())),
-            None => fragments.open_link(file)?,
-        };
+    let mut open = |file: &Reference, rows: RowRange| -> Result<Arc<Link>> {
+        if let Some(known) = opened.get(&file.name) {
+            return Ok(Arc::new(Link::new(file.clone(), rows, known.linked().clone())));
+        }
+        let link = fragments.open_link(file, rows)?;
         opened.insert(file.name, link.clone());
         Ok(link)
     };
     let mut tablets = Vec::with_capacity(config.tablets.len());
-    for tablet in &config.tablets {
-        let mut chains = Vec::with_capacity(tablet.chains.len());
-        for chain in &tablet.chains {
-            let mut runs = Vec::new();
-            for files in chain.runs() {
-                let links = files.iter().map(&mut open).collect::<Result<_>>()?;
-                runs.extend(Run::new(links));
-            }
-            chains.push(Chain { flushed_through: chain.flushed_through, runs });
-        }
-        tablets.push(Tablet { rows: tablet.rows.clone(), chains });
+    for tablet in config.tablets.iter() {
+        tablets.push(Arc::new(Tablet::new(tablet, loaded_at, &mut open)?));
     }
-    let memory = config.schema.groups().iter().map(|_| GroupMemory::new(&resources.budget));
+    let memory = config.flushed.iter().map(|&txn| GroupMemory::new(&resources.budget, txn));
     let version = TableVersion {
         number: 0,
         schema: config.schema.clone(),
         memory: memory.collect(),
-        tablets,
+        tablets: Arc::new(TabletMap::new(tablets)),
     };
     Ok(Table::new(config.id, config.name.clone(), version))
 }

@@ -1,6 +1,6 @@
 //! Checks the tablets and chains of the config, and every fragment that it names.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use super::report::{FragmentReport, Problem, Report};
 use crate::cache::BlockCache;
 use crate::cell::rows::RowRange;
 use crate::config::{
-    ChainConfig, Checkpoint, Configs, FileConfig, FileName, MANIFEST_FILE, TableConfig,
+    Checkpoint, Configs, FileName, MANIFEST_FILE, Reference, TableConfig, TabletConfig, TabletId,
 };
 use crate::error::{Printable, Result};
 use crate::fragment::Fragment;
-use crate::tablet::FRAGMENTS_DIR;
+use crate::tablet::{FRAGMENTS_DIR, file_facts};
 use crate::txn::Txn;
 use crate::world::Files;
 
@@ -23,7 +23,8 @@ pub fn check(
     configs: &Configs,
     report: &mut Report,
 ) -> Result<()> {
-    let mut check = ChainCheck { files, dir, report, named: BTreeMap::new() };
+    let mut check =
+        ChainCheck { files, dir, report, named: BTreeMap::new(), tablets: BTreeSet::new() };
     for table in configs.tables.values() {
         check.table(table, configs)?;
     }
@@ -39,6 +40,8 @@ struct ChainCheck<'a> {
     report: &'a mut Report,
     /// The files checked so far, and the rows of each that are in use.
     named: BTreeMap<FileName, Vec<RowRange>>,
+    /// The tablets checked so far.
+    tablets: BTreeSet<TabletId>,
 }
 
 impl ChainCheck<'_> {
@@ -58,15 +61,19 @@ impl ChainCheck<'_> {
             ));
         }
         let mut end = Some(Vec::new());
-        for tablet in &table.tablets {
+        for tablet in table.tablets.iter() {
             self.report.tablets += 1;
+            if !self.tablets.insert(tablet.id) || tablet.id.number > configs.last_tablet {
+                let id = tablet.id;
+                self.manifest_problem(format!("table {name} has an invalid tablet id: {id}"));
+            }
             if end.as_ref() != Some(&tablet.rows.start) || tablet.rows.is_empty() {
                 let start = Printable::from(&tablet.rows.start[..]);
                 self.manifest_problem(format!("the tablet of table {name} that starts at {start} does not follow the one before it"));
             }
             end = tablet.rows.end.clone();
-            for (chain, group) in tablet.chains.iter().zip(table.schema.groups()) {
-                self.chain(chain, &tablet.rows, name, &group.name, configs.epoch)?;
+            for group in 0..table.schema.groups().len() {
+                self.chain(table, tablet, group, configs.incarnation)?;
             }
         }
         if end.is_some() {
@@ -80,7 +87,7 @@ impl ChainCheck<'_> {
     /// Checks the files that only a checkpoint keeps.
     fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<()> {
         for table in &checkpoint.tables {
-            for tablet in &table.tablets {
+            for tablet in table.tablets.iter() {
                 for (chain, group) in tablet.chains.iter().zip(table.schema.groups()) {
                     for file in &chain.files {
                         if self.named.insert(file.name, Vec::new()).is_none() {
@@ -95,17 +102,20 @@ impl ChainCheck<'_> {
 
     fn chain(
         &mut self,
-        chain: &ChainConfig,
-        rows: &RowRange,
-        table: &str,
-        group: &str,
-        epoch: u64,
+        of: &TableConfig,
+        tablet: &TabletConfig,
+        number: usize,
+        incarnation: u64,
     ) -> Result<()> {
-        let runs: Vec<&[FileConfig]> = chain.runs().collect();
+        let (table, group) = (&of.name, &of.schema.groups()[number].name);
+        let (chain, rows) = (&tablet.chains[number], &tablet.rows);
+        let flushed = of.flushed_of(tablet, number);
+        let runs: Vec<&[Reference]> = chain.runs().collect();
         for (at, run) in runs.iter().enumerate() {
             let newer = runs[at + 1..].iter().copied().flatten();
             for (older, newer) in newer.flat_map(|newer| run.iter().map(move |o| (o, newer))) {
-                if older.txn_max < newer.txn_min || !older.rows.overlaps(&newer.rows) {
+                let apart = !older.live_rows(rows).overlaps(&newer.live_rows(rows));
+                if older.txn_max < newer.txn_min || apart {
                     continue;
                 }
                 self.manifest_problem(format!(
@@ -115,23 +125,23 @@ impl ChainCheck<'_> {
                 ));
             }
         }
-        if let Some(beyond) = chain.files.iter().find(|file| file.txn_max > chain.flushed_through) {
+        if let Some(beyond) = chain.files.iter().find(|file| file.txn_max > flushed) {
             self.manifest_problem(format!(
                 "{} holds txn {}, but its chain is flushed only through txn {}",
-                beyond.name, beyond.txn_max, chain.flushed_through
+                beyond.name, beyond.txn_max, flushed
             ));
         }
         for file in &chain.files {
-            if file.name.incarnation > epoch {
+            if file.name.incarnation > incarnation {
                 self.manifest_problem(format!(
-                    "{} has an incarnation above the epoch of the store",
+                    "{} has an incarnation above that of the store",
                     file.name
                 ));
             }
+            let live = file.live_rows(rows);
             let counted = self.named.entry(file.name).or_default();
-            let (first, twice) =
-                (counted.is_empty(), counted.iter().any(|c| c.overlaps(&file.rows)));
-            counted.push(file.rows.clone());
+            let (first, twice) = (counted.is_empty(), counted.iter().any(|c| c.overlaps(&live)));
+            counted.push(live);
             if twice {
                 self.manifest_problem(format!(
                     "the manifest lists {} twice for the same rows",
@@ -147,7 +157,7 @@ impl ChainCheck<'_> {
 
     fn fragment(
         &mut self,
-        file: &FileConfig,
+        file: &Reference,
         tablet: &RowRange,
         table: &str,
         group: &str,
@@ -186,7 +196,7 @@ impl ChainCheck<'_> {
     }
 
     /// Compares the footer with the config.
-    fn compare(&mut self, fragment: &Fragment, file: &FileConfig, tablet: &RowRange) {
+    fn compare(&mut self, fragment: &Fragment, file: &Reference, tablet: &RowRange) {
         let meta = fragment.meta();
         let footer_at = meta.data_bytes;
         let mut problem = |what: String| {
@@ -214,10 +224,16 @@ impl ChainCheck<'_> {
         }
         // Rows of the file that its config does not name were rewritten or belong to
         // another tablet.
-        let held = fragment.rows();
-        let outside = |rows: &RowRange| file.rows.intersection(rows) != file.rows;
-        if held.is_none_or(|held| outside(&held)) || outside(tablet) {
-            problem("the manifest states rows that the file or the tablet does not have".into());
+        let held = fragment.rows().unwrap_or(RowRange::new("", ""));
+        let stated = file.facts.as_ref().is_none_or(|facts| facts.held == held);
+        let live = file.live_rows(tablet);
+        let explicit = file.rows.as_ref().is_none_or(|rows| rows.intersection(&held) == *rows);
+        if !stated || !explicit || live.is_empty() || live.intersection(&held) != live {
+            problem("the manifest states rows that the file does not have".into());
+        }
+        let facts = file_facts(meta, held);
+        if file.facts.as_ref().is_some_and(|stated| *stated != facts) && stated {
+            problem("the manifest states sizes or times that the file does not have".into());
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Checks a whole store: manifest, chains and fragments, log, and the files that belong
 //! to none of them.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,7 +43,7 @@ pub fn check(files: &Arc<dyn Files>, dir: &Path) -> Result<Report> {
     let configs = loaded.configs;
     report.store_id = configs.store_id;
     report.revision = configs.revision;
-    report.epoch = configs.epoch;
+    report.epoch = configs.incarnation;
     report.manifest_bytes = loaded.bytes;
     report.manifest_torn = loaded.torn_at.map(|offset| TornWrite { path, offset });
     chains::check(files, dir, &configs, &mut report)?;
@@ -87,11 +88,12 @@ fn find_garbage(
         }
     }
     let fragments = dir.join(FRAGMENTS_DIR);
-    let named = || configs.files().chain(configs.pinned_files());
+    let named: BTreeSet<FileName> =
+        configs.files().chain(configs.pinned_files()).map(|file| file.name).collect();
     for name in list(&fragments)? {
         match name.to_str().and_then(FileName::parse) {
             None => found.push((fragments.join(name), "not a fragment")),
-            Some(parsed) if named().all(|file| file.name != parsed) => {
+            Some(parsed) if !named.contains(&parsed) => {
                 found.push((fragments.join(name), "not in the manifest"));
             }
             Some(_) => {}

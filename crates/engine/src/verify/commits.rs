@@ -93,8 +93,10 @@ impl LogCheck<'_> {
         if txn <= self.last {
             return Err(format!("txn {txn} follows txn {}", self.last));
         }
-        if txn.generation() > self.configs.epoch {
-            return Err(format!("the generation of txn {txn} is above the epoch of the store"));
+        if txn.generation() > self.configs.generation {
+            return Err(format!(
+                "the generation of txn {txn} is above the generation of the store"
+            ));
         }
         let commit = Commit::from_bytes(item.payload.clone());
         let mut tables = AssignedTables { last: self.configs.last_table };

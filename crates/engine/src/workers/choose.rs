@@ -1,17 +1,18 @@
 //! Chooses what to compact: consecutive runs of one chain and the rows of them
 //! worth rewriting, or runs that can be joined without a rewrite.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::cell::rows::RowRange;
 use crate::options::CompactOptions;
-use crate::tablet::{Link, Run, Table};
+use crate::tablet::{ChainSummary, Link, Run, Table, Tablet, TabletKey};
 
 /// Runs to merge into one. Valid as long as the chain is claimed: meanwhile
 /// others only append runs.
 pub struct Choice {
-    pub tablet: usize,
+    pub tablet: TabletKey,
     pub group: usize,
     pub runs: Range<usize>,
     /// Row range to merge. No link of the runs is partly inside.
@@ -45,21 +46,35 @@ pub fn all_due(table: &Table, options: &CompactOptions) -> Vec<Due> {
     #[cfg(test)]
     CHOICES.set(CHOICES.get() + 1);
     let version = table.version();
+    // Most chains are short.
+    let may_be_due =
+        |of: ChainSummary| of.unfinished || of.longest >= options.chain_min.min(options.chain_max);
+    let tablets = version.tablets.iter_chunks(may_be_due);
+    tablets.flat_map(|tablet| due_of(tablet, version.schema.ages(), options)).collect()
+}
+
+/// Returns the chains of a tablet that are due.
+pub fn due_of(tablet: &Tablet, ages: bool, options: &CompactOptions) -> Vec<Due> {
     let mut all = Vec::new();
-    for (tablet, chains) in version.tablets.iter().map(|tablet| &tablet.chains).enumerate() {
-        for (group, chain) in chains.iter().enumerate() {
-            if let Some(due) = due_runs(&chain.runs, 0, options) {
-                let length = chain.runs.len();
-                let bytes = due.bytes(&chain.runs);
-                let ages = version.schema.ages();
-                let joins = !ages && can_join(&chain.runs[due.runs.clone()], options);
-                let DueRuns { runs, rows } = due;
-                let choice = Choice { tablet, group, runs, rows, joins };
-                all.push(Due { length, bytes, choice });
-            }
+    for (group, chain) in tablet.chains.iter().enumerate() {
+        if let Some(due) = due_runs(&chain.runs, 0, options) {
+            let length = chain.runs.len();
+            let bytes = due.bytes(&chain.runs);
+            let joins = !ages && can_join(&chain.runs[due.runs.clone()], options);
+            let DueRuns { runs, rows } = due;
+            let choice = Choice { tablet: tablet.key(), group, runs, rows, joins };
+            all.push(Due { length, bytes, choice });
         }
     }
     all
+}
+
+/// Returns what is now due of the chain of an earlier choice.
+pub fn due_again(table: &Table, earlier: &Choice, options: &CompactOptions) -> Option<Due> {
+    let version = table.version();
+    let tablet = earlier.tablet.find(&version.tablets)?;
+    let due = due_of(tablet, version.schema.ages(), options);
+    due.into_iter().find(|due| due.choice.group == earlier.group)
 }
 
 #[cfg(test)]
@@ -75,47 +90,46 @@ pub fn choices_made() -> usize {
 
 /// Returns what is due among the runs newer than those of `choice`.
 pub fn behind(table: &Table, choice: &Choice, options: &CompactOptions) -> Option<Choice> {
-    let Choice { tablet, group, .. } = *choice;
+    let Choice { tablet, group, .. } = choice;
     let version = table.version();
-    let chain = &version.tablets[tablet].chains[group];
+    let chain = &tablet.find(&version.tablets)?.chains[*group];
     let DueRuns { runs, rows } = due_runs(&chain.runs, choice.runs.end, options)?;
-    Some(Choice { tablet, group, runs, rows, joins: false })
+    Some(Choice { tablet: tablet.clone(), group: *group, runs, rows, joins: false })
 }
 
 /// Whether runs can be joined without a rewrite.
 fn can_join(runs: &[Run], options: &CompactOptions) -> bool {
     let mut links: Vec<&Arc<Link>> = runs.iter().flat_map(Run::links).collect();
-    links.sort_by(|a, b| a.file.rows.start.cmp(&b.file.rows.start));
+    links.sort_by(|a, b| a.rows.start.cmp(&b.rows.start));
     let disjoint = |pair: &[&Arc<Link>]| {
-        pair[0].file.rows.end.as_ref().is_some_and(|end| *end <= pair[1].file.rows.start)
+        pair[0].rows.end.as_ref().is_some_and(|end| *end <= pair[1].rows.start)
     };
-    let (mut raw_bytes, mut live_bytes, mut bytes) = (0, 0, 0);
+    let (mut file_bytes, mut dead_bytes, mut bytes) = (0, 0, 0);
     for link in &links {
-        let Ok(fragment) = link.fragment() else { return false };
-        raw_bytes += fragment.meta().raw_bytes;
-        live_bytes += fragment.meta().live_bytes;
-        bytes += link.bytes();
+        let Some(facts) = link.facts() else { return false };
+        file_bytes += link.file.bytes;
+        dead_bytes += facts.dead_bytes;
+        bytes += link.share();
     }
     runs.len() > 1
         && links.windows(2).all(disjoint)
-        && (raw_bytes - live_bytes) * 100 < raw_bytes.max(1) * DEAD_PERCENT_MAX
+        && dead_bytes * 100 < file_bytes.max(1) * DEAD_PERCENT_MAX
         && bytes / links.len() as u64 >= options.output_bytes / JOINED_FILE_SHARE
 }
 
 /// Chooses all runs of a chain, from the oldest up to the first unreadable one.
-pub fn whole_chain(table: &Table, tablet: usize, group: usize) -> Option<Choice> {
-    let version = table.version();
-    let tablets = version.tablets.get(tablet)?;
-    let chain = tablets.chains.get(group)?;
+pub fn whole_chain(tablet: &Tablet, group: usize) -> Option<Choice> {
+    let chain = tablet.chains.get(group)?;
     let units = units(&chain.runs);
     let readable = units.iter().take_while(|unit| unit.readable).last()?;
     let runs = 0..readable.runs.end;
-    Some(Choice { tablet, group, runs, rows: tablets.rows.clone(), joins: false })
+    let rows = tablet.rows.clone();
+    Some(Choice { tablet: tablet.key(), group, runs, rows, joins: false })
 }
 
-/// Runs that must be merged together: a single run, or the remains of an
-/// interrupted compaction. Its outputs are in the oldest of its runs but are as
-/// new as the newest one, so nothing may be merged past a part of them.
+/// Runs that are merged together: a single run, or what an interrupted compaction
+/// left. Its outputs are in the oldest of its runs but are as new as the newest
+/// one.
 struct Unit {
     runs: Range<usize>,
     bytes: u64,
@@ -123,12 +137,17 @@ struct Unit {
 }
 
 fn units(runs: &[Run]) -> Vec<Unit> {
-    let mut units: Vec<Unit> = Vec::with_capacity(runs.len());
-    let mut newest = None;
+    let units_of = |run: &Run| run.links().iter().map(|link| link.file.unit).collect::<Vec<_>>();
+    // The last run of each unit.
+    let mut last: BTreeMap<u64, usize> = BTreeMap::new();
     for (at, run) in runs.iter().enumerate() {
-        let (txn_min, txn_max) = run.txns();
+        last.extend(units_of(run).into_iter().filter(|&unit| unit != 0).map(|unit| (unit, at)));
+    }
+    let mut units: Vec<Unit> = Vec::with_capacity(runs.len());
+    let mut end = 0;
+    for (at, run) in runs.iter().enumerate() {
         let readable = run.links().iter().all(|link| link.is_readable());
-        match units.last_mut().filter(|_| newest >= Some(txn_min)) {
+        match units.last_mut().filter(|_| at < end) {
             Some(unit) => {
                 unit.runs.end = at + 1;
                 unit.bytes += run.bytes();
@@ -136,7 +155,10 @@ fn units(runs: &[Run]) -> Vec<Unit> {
             }
             None => units.push(Unit { runs: at..at + 1, bytes: run.bytes(), readable }),
         }
-        newest = newest.max(Some(txn_max));
+        if !last.is_empty() {
+            let ends = units_of(run).into_iter().filter_map(|unit| last.get(&unit));
+            end = ends.map(|last| last + 1).max().unwrap_or(0).max(end);
+        }
     }
     units
 }
@@ -149,7 +171,7 @@ struct DueRuns {
 impl DueRuns {
     fn bytes(&self, chain: &[Run]) -> u64 {
         let links = chain[self.runs.clone()].iter().flat_map(|run| run.links_of(&self.rows));
-        links.map(|link| link.bytes()).sum()
+        links.map(|link| link.share()).sum()
     }
 }
 
@@ -221,13 +243,13 @@ fn cheapest(sizes: &[u64], start: usize, width: usize) -> Range<usize> {
 /// links of the oldest run. Links of the oldest run outside it are kept, except
 /// for small neighbours, which are included so that they do not accumulate.
 fn rows_to_merge(runs: &[Run], options: &CompactOptions) -> RowRange {
-    let rows_of = |link: &Arc<Link>| Some(link.file.rows.clone());
+    let rows_of = |link: &Arc<Link>| Some(link.rows.clone());
     let (oldest, newer) = runs.split_first().expect("a choice has runs");
     let newer = newer.iter().flat_map(Run::links).map(rows_of);
     let Some(mut rows) = newer.reduce(RowRange::hull).flatten() else { return RowRange::all() };
     let links = oldest.links();
     let mut positions = oldest.positions_of(&rows);
-    let small = |link: &Arc<Link>| link.bytes() < options.output_bytes / 2;
+    let small = |link: &Arc<Link>| link.share() < options.output_bytes / 2;
     while positions.start > 0 && small(&links[positions.start - 1]) {
         positions.start -= 1;
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::signal::Signal;
 use crate::cell::commit::TableId;
+use crate::config::TabletId;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex};
 
@@ -14,7 +15,7 @@ use crate::sync::{Condvar, Mutex};
 pub enum Work {
     Compact {
         table: TableId,
-        tablet: usize,
+        tablet: TabletId,
         group: usize,
     },
     Flush {

@@ -15,16 +15,16 @@
 use std::sync::Arc;
 
 use super::choose::{self, Choice};
-use super::flush::give_up;
 use super::output::{Inputs, Output, write_output};
+use super::publication::{discard, give_up};
 use crate::cell::range_tombstone::RangeTombstones;
 use crate::cell::rows::RowRange;
-use crate::config::{ConfigEdit, FileConfig, Splice};
+use crate::config::{ConfigEdit, Reference, Splice};
 use crate::error::{Error, Result};
 use crate::fragment::{CursorOptions, Heat};
 use crate::merge::{Merge, RewriteRules};
 use crate::schema::Schema;
-use crate::tablet::{Link, Run, RunCursor, Table, Tables, Tablet, timestamp_max};
+use crate::tablet::{Link, Publishing, Run, RunCursor, Table, Tables, Tablet, timestamp_max};
 use crate::txn::Txn;
 
 /// What a compaction needs from its store.
@@ -69,14 +69,14 @@ pub fn compact(
 
 /// Merges rows of the chosen runs into one output, or joins the runs. Returns
 /// the rest of the work; `None` if the chain did not change, because the host
-/// stopped it or the table was dropped.
+/// stopped it, the rows of the tablet changed or the table was dropped.
 pub fn compact_step(
     tables: &Tables,
     table: &Table,
     choice: &Choice,
     host: &dyn CompactionHost,
 ) -> Result<Option<Option<Choice>>> {
-    let step = Step::new(tables, table, choice);
+    let Some(step) = Step::new(tables, table, choice) else { return Ok(None) };
     if choice.joins {
         let joined = step.join()?;
         if joined.is_some() {
@@ -98,16 +98,22 @@ struct Step<'a> {
     table: &'a Table,
     choice: &'a Choice,
     schema: Arc<Schema>,
-    tablet: Tablet,
+    tablet: Arc<Tablet>,
 }
 
 impl<'a> Step<'a> {
     /// Pins the tablet but not the whole version, so that memory flushed
-    /// meanwhile is freed before the compaction ends.
-    fn new(tables: &'a Tables, table: &'a Table, choice: &'a Choice) -> Step<'a> {
+    /// meanwhile is freed before the compaction ends. Returns `None` if the rows of
+    /// the tablet have changed since the choice.
+    fn new(tables: &'a Tables, table: &'a Table, choice: &'a Choice) -> Option<Step<'a>> {
         let version = table.version();
-        let tablet = version.tablets[choice.tablet].clone();
-        Step { tables, table, choice, schema: version.schema.clone(), tablet }
+        let tablet = choice.tablet.find(&version.tablets)?.clone();
+        Some(Step { tables, table, choice, schema: version.schema.clone(), tablet })
+    }
+
+    /// Whether the rows of the tablet are still the same.
+    fn is_current(&self) -> bool {
+        self.choice.tablet.find(&self.table.version().tablets).is_some()
     }
 
     fn chain(&self) -> &[Run] {
@@ -136,7 +142,7 @@ impl<'a> Step<'a> {
         };
         let bytes_max = self.tables.options.compact.output_bytes;
         let mut inputs = self.inputs(&rows);
-        let proceed = || host.proceed(self.table);
+        let proceed = || host.proceed(self.table) && self.is_current();
         let output = write_output(&self.tables.fragments, &mut inputs, &rules, bytes_max, &proceed);
         output.map_err(|error| {
             let error = self.attributed(error, &rows, &proceed);
@@ -157,14 +163,19 @@ impl<'a> Step<'a> {
         wrong.unwrap_or(error)
     }
 
-    /// Joins the runs into one, without a new file. Returns `None` if the table
-    /// was dropped.
+    /// Joins the runs into one, without a new file. Returns `None` if the table was
+    /// dropped or the rows of the tablet changed.
     fn join(&self) -> Result<Option<()>> {
-        let mut links: Vec<Arc<Link>> = self.runs().iter().flat_map(Run::links).cloned().collect();
-        links.sort_by(|a, b| a.file.rows.start.cmp(&b.file.rows.start));
+        let publishing = self.table.publish();
+        if !self.is_current() {
+            return Ok(None);
+        }
+        let links = self.runs().iter().flat_map(Run::links);
+        let mut links: Vec<Arc<Link>> = links.map(|link| link.of_unit(0)).collect();
+        links.sort_by(|a, b| a.rows.start.cmp(&b.rows.start));
         let runs: Vec<Run> = Run::new(links).into_iter().collect();
         match self.tables.config.edit(&[ConfigEdit::Splice(self.splice(&runs))]) {
-            Ok(_) => self.swap(runs),
+            Ok(_) => self.swap(&publishing, runs),
             Err(_) if self.table.is_dropped() => return Ok(None),
             Err(error) => return Err(error),
         }
@@ -190,10 +201,16 @@ impl<'a> Step<'a> {
     }
 
     /// Publishes an output: first in the config, then to readers. Returns the rest
-    /// of the work; `None` if the table was dropped.
+    /// of the work; `None` if the table was dropped or the rows of the tablet
+    /// changed.
     fn publish(&self, output: Output) -> Result<Option<Option<Choice>>> {
         let added = output.file.as_ref();
         let prepared = self.tables.fragments.sync_names().and_then(|()| self.open_added(&output));
+        let publishing = self.table.publish();
+        if !self.is_current() {
+            discard(self.tables, added.into_iter());
+            return Ok(None);
+        }
         let published = prepared.and_then(|link| {
             let runs = self.runs_after(link, output.end.as_deref());
             self.tables.config.edit(&[ConfigEdit::Splice(self.splice(&runs))]).map(|_| runs)
@@ -205,12 +222,12 @@ impl<'a> Step<'a> {
                 return Ok(None);
             }
         };
-        let Choice { tablet, group, runs: ref replaced, ref rows, .. } = *self.choice;
+        let Choice { tablet, group, runs: replaced, rows, .. } = self.choice;
         let runs_after = replaced.start..replaced.start + runs.len();
-        self.swap(runs);
+        self.swap(&publishing, runs);
         let rest = output.end.map(|start| Choice {
-            tablet,
-            group,
+            tablet: tablet.clone(),
+            group: *group,
             runs: runs_after,
             rows: RowRange { start, end: rows.end.clone() },
             joins: false,
@@ -220,14 +237,21 @@ impl<'a> Step<'a> {
 
     fn open_added(&self, output: &Output) -> Result<Option<Arc<Link>>> {
         let Some(file) = &output.file else { return Ok(None) };
-        let link = self.tables.fragments.open_link_as(file, output.warmed.id())?;
+        let rows = file.live_rows(&self.tablet.rows);
+        let link = self.tables.fragments.open_link_as(file, rows, output.warmed.id())?;
         output.warmed.hand_over(link.fragment()?);
         Ok(Some(link))
     }
 
-    /// Returns the runs after the rows up to `end` have moved to `added`.
+    /// Returns the runs after the rows up to `end` have moved to `added`. If there is
+    /// more to do, all links of the compaction carry its number.
     fn runs_after(&self, added: Option<Arc<Link>>, end: Option<&[u8]>) -> Vec<Run> {
         let rows = &self.choice.rows;
+        let unit = if end.is_some() { self.unit() } else { 0 };
+        let marked = |link: Arc<Link>| {
+            let is_part = link.file.unit != 0 || link.rows.overlaps(rows);
+            if is_part { link.of_unit(unit) } else { link }
+        };
         let before = RowRange { start: Vec::new(), end: Some(rows.start.clone()) };
         let end = end.map(<[u8]>::to_vec).or_else(|| rows.end.clone());
         let behind = end.map(RowRange::from);
@@ -240,9 +264,18 @@ impl<'a> Step<'a> {
             if let Some(behind) = &behind {
                 links.extend(run.links().iter().filter_map(|link| link.clipped(behind)));
             }
-            runs.extend(Run::new(links));
+            runs.extend(Run::new(links.into_iter().map(marked).collect()));
         }
         runs
+    }
+
+    /// Returns the number of the compaction: that of the one that it continues, or a
+    /// new one.
+    fn unit(&self) -> u64 {
+        let links = self.runs().iter().flat_map(|run| run.links_of(&self.choice.rows));
+        let mut units = links.map(|link| link.file.unit);
+        let known = units.next().filter(|&first| first != 0 && units.all(|unit| unit == first));
+        known.unwrap_or_else(|| self.tables.fragments.mint_unit())
     }
 
     /// Returns the edit that replaces the current runs with `runs`, without the
@@ -250,7 +283,7 @@ impl<'a> Step<'a> {
     fn splice(&self, runs: &[Run]) -> Splice {
         let (before, after) = (flat(self.runs()), flat(runs));
         let shorter = before.len().min(after.len());
-        let same = |pair: &(&FileConfig, &FileConfig)| pair.0 == pair.1;
+        let same = |pair: &(&Reference, &Reference)| pair.0 == pair.1;
         let mut head = before.iter().zip(&after).take_while(same).count();
         let pairs = before.iter().rev().zip(after.iter().rev());
         let mut tail = pairs.take_while(same).count().min(shorter - head);
@@ -260,37 +293,33 @@ impl<'a> Step<'a> {
         }
         Splice {
             table: self.table.id,
-            tablet: self.choice.tablet,
+            tablet: self.tablet.id,
+            load: self.tablet.load,
+            start: self.tablet.rows.start.clone(),
             group: self.choice.group,
-            remove: before[head..before.len() - tail].iter().map(|file| file.name).collect(),
+            remove: before[head..before.len() - tail].iter().map(Reference::key).collect(),
             add: after[head..after.len() - tail].to_vec(),
-            flushed_through: None,
+            flushed: None,
         }
     }
 
-    /// Replaces the runs in the table's version. Readers of the old version
-    /// keep using the old files, which are removed when the last reader
-    /// releases them.
-    fn swap(&self, runs: Vec<Run>) {
-        let Choice { tablet, group, runs: ref replaced, .. } = *self.choice;
-        let named = self.table.change(|version| {
-            let chain = &mut version.tablets[tablet].chains[group];
-            chain.runs.splice(replaced.clone(), runs.iter().cloned());
-            version.file_names()
-        });
-        // No later version names these files again: others only add new files.
-        let gone = self.runs().iter().flat_map(Run::links);
-        gone.filter(|link| !named.contains(&link.file.name)).for_each(|link| link.doom());
+    /// Replaces the runs in the table's version. Others have only added runs
+    /// meanwhile.
+    fn swap(&self, publishing: &Publishing<'_>, runs: Vec<Run>) {
+        let tablets = publishing.tablets();
+        let current = self.choice.tablet.find(&tablets).expect("the caller has checked it");
+        let mut tablet = Tablet::clone(current);
+        let chain = &mut tablet.chains[self.choice.group];
+        chain.runs.splice(self.choice.runs.clone(), runs);
+        publishing.replace(vec![Arc::new(tablet)], |_| ());
     }
 }
 
 /// Returns the files of runs as a config lists them.
-fn flat(runs: &[Run]) -> Vec<FileConfig> {
+fn flat(runs: &[Run]) -> Vec<Reference> {
     let of_run = |run: &Run| {
         let files = run.links().iter().enumerate();
-        files
-            .map(|(at, link)| FileConfig { joins: at > 0, ..link.file.clone() })
-            .collect::<Vec<_>>()
+        files.map(|(at, link)| Reference { joins: at > 0, ..link.file.clone() }).collect::<Vec<_>>()
     };
     runs.iter().flat_map(of_run).collect()
 }

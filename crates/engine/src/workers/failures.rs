@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::claims::Work;
 use crate::cell::commit::TableId;
+use crate::config::TabletId;
 use crate::error::Error;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -95,6 +96,15 @@ impl Failures {
         self.any.store(!all.is_empty(), Ordering::Release);
     }
 
+    /// Removes the work of a tablet that no longer exists.
+    pub fn forget_tablet(&self, gone: TabletId) {
+        let of_tablet =
+            |work: &Work| matches!(work, Work::Compact { tablet, .. } if *tablet == gone);
+        let mut all = self.failing.lock();
+        all.retain(|work, _| !of_tablet(work));
+        self.any.store(!all.is_empty(), Ordering::Release);
+    }
+
     pub fn any(&self) -> bool {
         self.any.load(Ordering::Acquire)
     }
@@ -179,7 +189,8 @@ mod tests {
     use super::*;
 
     const FLUSH: Work = Work::Flush { table: TableId(1), group: 0 };
-    const COMPACT: Work = Work::Compact { table: TableId(2), tablet: 0, group: 0 };
+    const TABLET: TabletId = TabletId { epoch: 1, number: 1 };
+    const COMPACT: Work = Work::Compact { table: TableId(2), tablet: TABLET, group: 0 };
 
     fn full() -> Error {
         Error::DiskFull { doing: "writing", path: "f".into() }

@@ -4,13 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::output::{Inputs, Output, write_output};
-use crate::cell::range_tombstone::RangeTombstones;
-use crate::config::{ConfigEdit, FileConfig, Splice};
-use crate::error::{Error, Result};
+use super::flush_files::write_files;
+use super::publication::{Written, discard, publish};
+use crate::config::ConfigEdit;
+use crate::error::Result;
 use crate::memory::MemoryFragment;
-use crate::merge::{Merge, RewriteRules};
-use crate::tablet::{Link, Run, Table, Tables, timestamp_max};
+use crate::tablet::{Table, Tables};
 use crate::txn::Txn;
 
 /// What a flush needs from the owner of the log: a store, or recovery.
@@ -100,7 +99,8 @@ pub fn due(
     let limit = tables.resources.budget.limit().saturating_sub(backing_off_bytes);
     let short = used > limit / 100 * options.budget_percent || (writers_wait && !flushing);
     let largest = candidates.iter().max_by_key(|candidate| candidate.bytes)?;
-    if largest.bytes >= options.fragment_bytes {
+    let budget_bytes = tables.resources.budget.limit();
+    if largest.bytes >= largest.target.table.flush_bytes(options.fragment_bytes, budget_bytes) {
         return Some((largest.target.clone(), Reason::Size));
     }
     if let Some(left_over) = candidates.iter().find(|candidate| candidate.sealed) {
@@ -200,143 +200,12 @@ pub fn flush_all_sealed(
     publish(tables, all, Some(edit))
 }
 
-/// The memory of one group written to files, at most one per tablet, which are
-/// not yet in the config.
-struct Written {
-    target: FlushTarget,
-    sealed: Vec<Arc<MemoryFragment>>,
-    files: Vec<Option<FileConfig>>,
-    txn_max: Txn,
-}
-
-impl Written {
-    fn files(&self) -> impl Iterator<Item = &FileConfig> {
-        self.files.iter().flatten()
-    }
-
-    fn edits(&self) -> impl Iterator<Item = ConfigEdit> {
-        self.files.iter().enumerate().map(|(tablet, file)| {
-            ConfigEdit::Splice(Splice {
-                table: self.target.table.id,
-                tablet,
-                group: self.target.group,
-                remove: Vec::new(),
-                add: file.iter().cloned().collect(),
-                flushed_through: Some(self.txn_max),
-            })
-        })
-    }
-}
-
 fn write(tables: &Tables, target: &FlushTarget, log: &dyn FlushLog) -> Result<Option<Written>> {
     let sealed = target.table.version().memory[target.group].sealed.clone();
     let Some(txn_max) = sealed.iter().filter_map(|fragment| fragment.txn_max()).max() else {
         return Ok(None);
     };
     log.wait_durable(txn_max)?;
-    let files = write_tablets(tables, target, &sealed, log)?;
+    let files = write_files(tables, target, &sealed, &|| log.durable())?;
     Ok(Some(Written { target: target.clone(), sealed, files, txn_max }))
-}
-
-/// Writes one file per tablet that has rows in the sealed memory.
-fn write_tablets(
-    tables: &Tables,
-    target: &FlushTarget,
-    sealed: &[Arc<MemoryFragment>],
-    log: &dyn FlushLog,
-) -> Result<Vec<Option<FileConfig>>> {
-    let version = target.table.pinned_version();
-    let snapshots = tables.snapshots.live(|| log.durable());
-    let mut range_tombstones = RangeTombstones::default();
-    sealed.iter().for_each(|fragment| range_tombstones.merge(&fragment.range_tombstones()));
-    let txn_min = sealed.iter().filter_map(|fragment| fragment.txn_min()).min();
-    let txn_max = sealed.iter().filter_map(|fragment| fragment.txn_max()).max();
-    let txns = (txn_min.unwrap_or(Txn::ZERO), txn_max.unwrap_or(Txn::ZERO));
-    let mut files = Vec::with_capacity(version.tablets.len());
-    for tablet in &version.tablets {
-        let older = &tablet.chains[target.group];
-        let merge = Merge::new(sealed.iter().map(|fragment| fragment.cursor()).collect());
-        let range_tombstones = range_tombstones.clone();
-        let mut inputs = Inputs { merge, range_tombstones, txns, heat: Arc::default() };
-        let rules = RewriteRules {
-            snapshots: &snapshots,
-            rooted: older.runs.is_empty(),
-            older_timestamp_max: timestamp_max(older.links()),
-            now_micros: tables.world.clock.now_micros(),
-            schema: &version.schema,
-            group: target.group,
-            folds: &tables.folds,
-            rows: &tablet.rows,
-        };
-        match write_output(&tables.fragments, &mut inputs, &rules, u64::MAX, &|| true) {
-            Ok(output) => files.push(output.and_then(|Output { file, .. }| file)),
-            Err(error) => {
-                discard(tables, files.iter().flatten());
-                return Err(error);
-            }
-        }
-    }
-    Ok(files)
-}
-
-/// Adds the new files to the config and the chains, then releases the memory.
-/// Returns false if it failed because a table was dropped.
-fn publish(tables: &Tables, all: Vec<Written>, edit: Option<ConfigEdit>) -> Result<bool> {
-    let edits: Vec<ConfigEdit> = all.iter().flat_map(Written::edits).chain(edit).collect();
-    let open = || all.iter().map(|written| open_links(tables, &written.files)).collect();
-    let links: Result<Vec<_>> = tables.fragments.sync_names().and_then(|()| open());
-    let links = match links.and_then(|links| tables.config.edit(&edits).map(|_| links)) {
-        Ok(links) => links,
-        Err(error) => {
-            let dropped = all.iter().any(|written| written.target.table.is_dropped());
-            give_up(tables, dropped, all.iter().flat_map(Written::files), error)?;
-            return Ok(false);
-        }
-    };
-    for (written, links) in all.into_iter().zip(links) {
-        let Written { target, sealed, txn_max, .. } = written;
-        let run = |link: Option<Arc<Link>>| link.and_then(|link| Run::new(vec![link]));
-        let runs: Vec<Option<Run>> = links.into_iter().map(run).collect();
-        target.table.change(|version| {
-            version.memory[target.group].sealed.drain(..sealed.len());
-            for (tablet, run) in version.tablets.iter_mut().zip(&runs) {
-                let chain = &mut tablet.chains[target.group];
-                chain.runs.extend(run.clone());
-                chain.flushed_through = txn_max;
-            }
-        });
-    }
-    Ok(true)
-}
-
-fn open_links(tables: &Tables, files: &[Option<FileConfig>]) -> Result<Vec<Option<Arc<Link>>>> {
-    files
-        .iter()
-        .map(|file| {
-            let Some(file) = file else { return Ok(None) };
-            let link = tables.fragments.open_link(file)?;
-            link.fragment()?;
-            Ok(Some(link))
-        })
-        .collect()
-}
-
-/// Handles a failed publication: removes the files if the config cannot name
-/// them.
-pub fn give_up<'a>(
-    tables: &Tables,
-    dropped: bool,
-    files: impl Iterator<Item = &'a FileConfig>,
-    error: Error,
-) -> Result<()> {
-    if tables.config.edit_left_no_trace() {
-        discard(tables, files);
-    }
-    if dropped { Ok(()) } else { Err(error) }
-}
-
-/// Removes files that no config will ever name.
-fn discard<'a>(tables: &Tables, files: impl Iterator<Item = &'a FileConfig>) {
-    let fragments = &tables.fragments;
-    files.for_each(|file| fragments.discard(&fragments.path_of(file.name)));
 }

@@ -1,11 +1,14 @@
-//! Background work: flushing memory to disk fragments, and compacting chains of
-//! fragments. Workers run on their own threads, or step by step on the thread
-//! of the store's owner.
+//! Background work: flushing memory to disk fragments (`flush`, `flush_files`,
+//! `publication`), and compacting chains of fragments (`choose`, `compact`).
+//! Workers run on their own threads, or step by step on the thread of the store's
+//! owner.
 
 pub mod choose;
 pub mod claims;
 pub mod compact;
 pub mod failures;
 pub mod flush;
+mod flush_files;
 pub mod output;
+mod publication;
 pub mod signal;

@@ -6,18 +6,19 @@ use std::sync::Arc;
 
 use crate::cell::range_tombstone::RangeTombstones;
 use crate::cell::rows::{RowRange, successor};
-use crate::config::{FileConfig, FileName};
+use crate::config::{FileName, Reference};
 use crate::error::Result;
 use crate::fragment::{FragmentOptions, FragmentWriter, Heat, Warmed, Warmer};
 use crate::merge::{Cursor, Merge, Rewrite, RewriteOutput, RewriteRules};
-use crate::tablet::FragmentDir;
+use crate::schema::Group;
+use crate::tablet::{FragmentDir, file_facts};
 use crate::txn::Txn;
 
 /// The result of rewriting some rows.
 pub struct Output {
     /// A finished, synced file that is not yet in the config; `None` if there
     /// was nothing to write.
-    pub file: Option<FileConfig>,
+    pub file: Option<Reference>,
     /// The blocks of the file that are in the cache.
     pub warmed: Arc<Warmed>,
     /// The first row not rewritten; `None` if no rows are left.
@@ -46,19 +47,8 @@ pub fn write_output<C: Cursor>(
 ) -> Result<Option<Output>> {
     let Inputs { merge, range_tombstones, txns, heat } = inputs;
     let group = &rules.schema.groups()[rules.group];
-    let warmed = Warmed::new(fragments.cache());
-    let mut file = OutputFile {
-        fragments,
-        options: FragmentOptions {
-            compression: group.compression,
-            block_bytes: group.block_bytes(),
-        },
-        txns: *txns,
-        bytes_max,
-        warmed: warmed.clone(),
-        heat: heat.clone(),
-        open: None,
-    };
+    let mut file = OutputFile::new(fragments, group, *txns, bytes_max, heat);
+    let warmed = file.warmed.clone();
     match Rewrite::new(rules, merge, range_tombstones, &mut file).run(proceed) {
         Ok(Some(done)) => {
             let file = file.finish(done.range_tombstones)?;
@@ -76,13 +66,14 @@ pub fn write_output<C: Cursor>(
 }
 
 /// A file that is created with its first entry.
-struct OutputFile<'a> {
+pub struct OutputFile<'a> {
     fragments: &'a FragmentDir,
     options: FragmentOptions,
     txns: (Txn, Txn),
     bytes_max: u64,
     warmed: Arc<Warmed>,
     heat: Arc<Heat>,
+    entries: u64,
     open: Option<OpenFile>,
 }
 
@@ -94,6 +85,7 @@ struct OpenFile {
 
 impl RewriteOutput for OutputFile<'_> {
     fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.entries += 1;
         self.open()?.writer.add(key, value)
     }
 
@@ -102,7 +94,39 @@ impl RewriteOutput for OutputFile<'_> {
     }
 }
 
-impl OutputFile<'_> {
+impl<'a> OutputFile<'a> {
+    pub fn new(
+        fragments: &'a FragmentDir,
+        group: &Group,
+        txns: (Txn, Txn),
+        bytes_max: u64,
+        heat: &Arc<Heat>,
+    ) -> OutputFile<'a> {
+        OutputFile {
+            fragments,
+            options: FragmentOptions {
+                compression: group.compression,
+                block_bytes: group.block_bytes(),
+            },
+            txns,
+            bytes_max,
+            warmed: Warmed::new(fragments.cache()),
+            heat: heat.clone(),
+            entries: 0,
+            open: None,
+        }
+    }
+
+    /// Returns the number of entries so far.
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// Returns the approximate size so far.
+    pub fn stored_bytes(&self) -> u64 {
+        self.open.as_ref().map_or(0, |open| open.writer.stored_bytes())
+    }
+
     fn open(&mut self) -> Result<&mut OpenFile> {
         if self.open.is_none() {
             let (name, path) = self.fragments.mint();
@@ -113,7 +137,8 @@ impl OutputFile<'_> {
         Ok(self.open.as_mut().expect("it was just opened"))
     }
 
-    fn finish(mut self, range_tombstones: RangeTombstones) -> Result<Option<FileConfig>> {
+    /// Completes the file; `None` if there is nothing in it.
+    pub fn finish(mut self, range_tombstones: RangeTombstones) -> Result<Option<Reference>> {
         if self.open.is_none() && range_tombstones.is_empty() {
             return Ok(None);
         }
@@ -136,18 +161,22 @@ impl OutputFile<'_> {
             .row_bounds
             .as_ref()
             .map(|(first, last)| RowRange { start: first.clone(), end: Some(successor(last)) });
-        Ok(Some(FileConfig {
+        let held = RowRange::hull(cells, hull).expect("a file has cells or range tombstones");
+        Ok(Some(Reference {
             name,
             bytes: meta.stored_bytes,
             cells: meta.cells,
-            rows: RowRange::hull(cells, hull).expect("a file has cells or range tombstones"),
             txn_min: self.txns.0,
             txn_max: self.txns.1,
+            rows: None,
+            facts: Some(file_facts(&meta, held)),
+            share: meta.stored_bytes,
+            unit: 0,
             joins: false,
         }))
     }
 
-    fn abandon(self) {
+    pub fn abandon(self) {
         if let Some(open) = self.open
             && let Err(error) = open.writer.abandon()
         {

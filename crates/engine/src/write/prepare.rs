@@ -36,7 +36,8 @@ pub struct Prepared<'a> {
 
 pub struct PreparedTable<'a> {
     pub table: Arc<Table>,
-    /// The schema against which the changes were checked.
+    /// The table's fence and schema when the changes were checked.
+    pub fence: u64,
     pub schema: Arc<Schema>,
     pub rows: Vec<(RowSlot, &'a [u8])>,
     pub ranges: Vec<RowRange>,
@@ -103,13 +104,12 @@ impl<'a> Prepared<'a> {
 }
 
 impl PreparedTable<'_> {
-    /// Removes the entries of a group outside `rows`.
-    pub fn retain_rows(&mut self, group: usize, rows: &[RowRange]) {
+    /// Removes the entries of a group in rows that `keep` does not accept.
+    pub fn retain_rows(&mut self, group: usize, keep: impl Fn(&[u8]) -> bool) {
         let cells = &mut self.groups[group];
         let keys = &cells.keys;
         cells.entries.retain(|(at, _)| {
-            let row = key::row_of(&keys[at.clone()]).expect("the key was just encoded");
-            rows.iter().any(|range| range.contains(&row))
+            keep(&key::row_of(&keys[at.clone()]).expect("the key was just encoded"))
         });
     }
 
@@ -257,10 +257,13 @@ impl<'a> CommitVisitor<'a> for Preparer<'a, '_> {
             }
             return Ok(());
         };
+        // Read before the schema, so that a change in between is noticed.
+        let fence = table.fence();
         let schema = table.version().schema.clone();
         let groups = schema.groups().iter().map(|_| GroupCells::default()).collect();
         self.prepared.tables.push(PreparedTable {
             table: table.clone(),
+            fence,
             schema,
             rows: Vec::new(),
             ranges: Vec::new(),

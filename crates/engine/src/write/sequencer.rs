@@ -21,8 +21,8 @@ impl Sequencer {
     /// takes a new generation durably.
     pub fn next(&mut self, config: &ConfigEditor) -> Result<Txn> {
         if self.last.counter() >= self.generation_commits_max {
-            let configs = config.edit(&[ConfigEdit::TakeEpoch])?;
-            self.last = Txn::base(configs.epoch);
+            let configs = config.edit(&[ConfigEdit::TakeGeneration])?;
+            self.last = Txn::base(configs.generation);
         }
         Ok(self.last.next())
     }

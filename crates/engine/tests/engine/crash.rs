@@ -8,20 +8,24 @@ mod history;
 mod life;
 mod stories;
 
-use crate::support::tally::run_seeds;
+use crate::support::tally::{EventCounts, run_seeds};
 use life::{Survivor, Tally};
 
-const SEEDS: u64 = 150;
+const SEEDS: u64 = 100;
 const LIVES: u64 = 10;
 /// Seeds that have failed before.
 const KEPT: &[u64] = &[181];
 
 fn run(seed: u64) -> Tally {
-    let mut survivor = Survivor::new(seed);
-    for _ in 0..LIVES {
-        survivor.live();
+    let mut tally = Tally::default();
+    for tablets in [1, 5] {
+        let mut survivor = Survivor::new(seed, tablets);
+        for _ in 0..LIVES {
+            survivor.live();
+        }
+        tally.add(&survivor.tally);
     }
-    survivor.tally
+    tally
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::support::power::Powered;
-use crate::support::tally::run_seeds;
+use crate::support::tally::{EventCounts, run_seeds};
 use life::{DIR, Machine, Tally};
 use stele_engine::schema::{Family, Schema};
 use stele_engine::world::sim::{Operation, SimFiles, disk_error, disk_full};
@@ -20,11 +20,15 @@ const SEEDS: u64 = 60;
 const LIVES: u64 = 8;
 
 fn run(seed: u64) -> Tally {
-    let mut machine = Machine::new(seed);
-    for _ in 0..LIVES {
-        machine.live();
+    let mut tally = Tally::default();
+    for tablets in [1, 5] {
+        let mut machine = Machine::new(seed, tablets);
+        for _ in 0..LIVES {
+            machine.live();
+        }
+        tally.add(&machine.tally);
     }
-    machine.tally
+    tally
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use stele_engine::config::FileName;
+use stele_engine::config::{FileName, Manifest};
 use stele_engine::schema::{Compression, Family, Group, Purge, Schema};
 use stele_engine::world::sim::{Operation, SimFiles, disk_full};
 use stele_engine::world::{Disk, Files, ManualClock, SeededRandom, World};
@@ -48,8 +48,8 @@ fn contents(store: &Store) -> String {
 }
 
 /// Writes a store that covers everything: each mutation, each compression, a chain of
-/// several runs, a compacted one, one with an interrupted compaction, commits only in
-/// the log, a dropped table and a checkpoint.
+/// several runs, a compacted one, one with an interrupted compaction, tablets that were
+/// split and joined, commits only in the log, a dropped table and a checkpoint.
 fn write_store(files: &SimFiles) -> String {
     let mut options = Options::default();
     options.log.segment_bytes = 8 << 10;
@@ -111,12 +111,48 @@ fn write_store(files: &SimFiles) -> String {
     let third = FileName { number: newest.number + 3, ..newest };
     files.fail_next(Operation::Create, &third.to_string(), disk_full());
     assert!(store.compact(parts).is_err(), "it is interrupted after two outputs");
+    write_tablets(&store, &apply);
     apply(&|commit| {
         commit.table(wide).row(b"z").set(b"f", b"logged", -1, b"only in the log");
     });
     let expected = contents(&store);
     store.close().unwrap();
     expected
+}
+
+/// Writes a table of tablets that share a file, one of which refers to a part of it.
+fn write_tablets(store: &Store, apply: &dyn Fn(&dyn Fn(&mut CommitBuilder))) {
+    let schema = Schema::with_families([Family::new("f")]).unwrap();
+    let rows = [b"h".to_vec(), b"p".to_vec()].to_vec();
+    let table = store.create_table_with_splits("tablets", schema, rows).unwrap();
+    for round in 0..2u8 {
+        apply(&|commit| {
+            commit.table(table);
+            for row in b'a'..=b'z' {
+                commit.row(&[row]).set(b"f", b"", i64::from(round), &[row, round]);
+            }
+        });
+        store.flush(table).unwrap();
+    }
+    store.split(table, b"d").unwrap();
+    apply(&|commit| {
+        commit.table(table).row(b"e").delete_row();
+    });
+    store.flush(table).unwrap();
+    // Only the first and the last tablet refer to this file.
+    apply(&|commit| {
+        commit.table(table).row(b"a").set(b"f", b"", 3, b"both");
+        commit.row(b"z").set(b"f", b"", 3, b"ends");
+    });
+    store.flush(table).unwrap();
+    store.split(table, b"t").unwrap();
+    store.join(table, b"d").unwrap();
+    store.join(table, b"p").unwrap();
+    let configs = store.configs().unwrap();
+    assert!(configs.tables[&table].files().any(|file| file.rows.is_some()));
+    apply(&|commit| {
+        commit.table(table).row(b"c").set(b"f", b"", 7, b"only in the log");
+    });
 }
 
 /// Writes a store with an external log: two tables with history below a waterline,
@@ -163,7 +199,7 @@ fn write_external_store(files: &SimFiles) -> String {
 }
 
 /// The golden stores with an external log.
-const EXTERNAL: &[&str] = &["3"];
+const EXTERNAL: &[&str] = &["3", "5"];
 /// The last entry of that log in their files.
 const FLUSHED_INDEX: u64 = 8;
 
@@ -214,6 +250,12 @@ fn a_store_of_every_earlier_format_opens_and_holds_what_it_held() {
         assert!(report.is_sound(), "{:?}", report.problems);
         let external = EXTERNAL.iter().any(|name| golden.ends_with(name));
         let open = if external { Store::open_external } else { Store::open };
+        // Units were inferred before version 4; all but the first have an interrupted
+        // compaction.
+        let configs = Manifest::load(&Disk, dir.path()).unwrap().unwrap();
+        let unfinished = configs.files().any(|file| file.unit != 0);
+        assert_eq!(unfinished, ["2", "4"].iter().any(|name| golden.ends_with(name)));
+        assert!(configs.tables.values().all(|table| table.tablets.first().id.number > 0));
         for _ in 0..2 {
             let store = open(dir.path(), Options::default(), world(Disk)).unwrap();
             assert_eq!(store.flushed_index(), if external { FLUSHED_INDEX } else { 0 });
@@ -222,6 +264,8 @@ fn a_store_of_every_earlier_format_opens_and_holds_what_it_held() {
                 store.flush(table).unwrap();
                 store.compact(table).unwrap();
             }
+            let header = fs::read(dir.path().join("manifest")).unwrap()[8..12].to_vec();
+            assert_eq!(header, 4u32.to_le_bytes(), "scale_2_15: the manifest was upgraded");
             assert_eq!(contents(&store), expected, "compacted: {}", golden.display());
         }
         opened += 1;
@@ -231,8 +275,8 @@ fn a_store_of_every_earlier_format_opens_and_holds_what_it_held() {
 
 #[test]
 fn what_is_written_today_reads_like_the_golden_store_of_today() {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/2/expected.txt");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/4/expected.txt");
     assert_eq!(write_store(&SimFiles::new(1)), fs::read_to_string(golden).unwrap());
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/3/expected.txt");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/5/expected.txt");
     assert_eq!(write_external_store(&SimFiles::new(1)), fs::read_to_string(golden).unwrap());
 }

@@ -23,6 +23,7 @@ mod overload;
 mod place;
 mod point;
 mod pool;
+mod tablets;
 mod tombstones;
 mod traps;
 mod verify;

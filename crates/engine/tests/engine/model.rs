@@ -17,7 +17,9 @@ use crate::support::tally::EventCounts;
 use run::Run;
 use tally::Tally;
 
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 60;
+/// Numbers of tablets of each table.
+const TABLETS: [usize; 2] = [1, 5];
 const STEPS: usize = 1200;
 const STEPS_LONG_FACTOR: usize = 4;
 const SEEDS_LONG_FACTOR: u64 = 5;
@@ -29,7 +31,9 @@ const KEPT: &str = include_str!("../seeds/model.txt");
 fn a_store_and_a_plain_map_agree_after_any_steps() {
     if let Ok(seed) = std::env::var("STELE_SEED") {
         let seed = seed.parse().expect("STELE_SEED is a number");
-        Run::new(seed).steps(STEPS * STEPS_LONG_FACTOR);
+        for tablets in TABLETS {
+            Run::new(seed, tablets).steps(STEPS * STEPS_LONG_FACTOR);
+        }
         return;
     }
     let long = std::env::var_os("STELE_LONG").is_some();
@@ -40,9 +44,11 @@ fn a_store_and_a_plain_map_agree_after_any_steps() {
     let kept = kept.map(|seed| (seed, STEPS * STEPS_LONG_FACTOR));
     let mut tally = Tally::default();
     for (seed, steps) in kept.chain((0..seeds).map(|seed| (seed, steps))) {
-        let mut run = Run::new(seed);
-        run.steps(steps);
-        tally.add(&run.tally);
+        for tablets in TABLETS {
+            let mut run = Run::new(seed, tablets);
+            run.steps(steps);
+            tally.add(&run.tally);
+        }
     }
     println!("{tally:?}");
     tally.check();
@@ -53,7 +59,9 @@ fn a_store_and_a_plain_map_agree_on_rows_deleted_over_and_over() {
     let (seeds, steps) =
         if std::env::var_os("STELE_LONG").is_some() { (200, 400) } else { (40, 150) };
     for seed in 0..seeds {
-        Run::new(seed).steps_of_deletes(steps);
+        for tablets in TABLETS {
+            Run::new(seed, tablets).steps_of_deletes(steps);
+        }
     }
 }
 
@@ -61,7 +69,7 @@ fn a_store_and_a_plain_map_agree_on_rows_deleted_over_and_over() {
 fn the_same_seed_writes_the_same_bytes() {
     for seed in [1, 2, 3] {
         let bytes = || {
-            let mut run = Run::new(seed);
+            let mut run = Run::new(seed, 5);
             run.steps(400);
             run.files.files()
         };

@@ -70,7 +70,7 @@ fn until(what: &str, done: impl Fn() -> bool) {
 
 fn chain(store: &Store, table: TableId) -> usize {
     let configs = store.configs().unwrap();
-    configs.tables[&table].tablets[0].chains[0].runs().count()
+    configs.tables[&table].tablets.first().chains[0].runs().count()
 }
 
 /// Writes more than fits in memory; returns the error that ends it.

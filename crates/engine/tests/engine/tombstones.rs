@@ -51,7 +51,7 @@ impl Fixture {
     /// Returns the number of cells and tombstones in the newest file.
     fn newest_entries(&self) -> (u64, u64) {
         let configs = self.store.configs().unwrap();
-        let file = configs.tables[&self.table].tablets[0].chains[0].files.last().unwrap();
+        let file = configs.tables[&self.table].tablets.first().chains[0].files.last().unwrap();
         let path = Path::new("/store").join(FRAGMENTS_DIR).join(file.name.to_string());
         let files: Arc<dyn Files> = Arc::new(self.files.clone());
         let dump = FragmentDump::open(&files, &path).unwrap();

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use stele_engine::config::{ConfigEdit, ConfigStore, Manifest, Splice};
+use stele_engine::config::{ConfigEdit, ConfigStore, Manifest, Reference, Splice, TableConfig};
 use stele_engine::log::LogOptions;
 use stele_engine::schema::{Family, Group, Schema};
 use stele_engine::verify::{self, FragmentDump, LogDump, LogLine, Report};
@@ -200,22 +200,30 @@ fn a_fragment_in_the_place_of_another_is_found() {
     assert!(problems.iter().any(|problem| problem.what.contains("txns")), "{problems:?}");
 }
 
+/// Returns the edit that replaces references of the first chain.
+fn splice(table: &TableConfig, remove: &[Reference], add: Vec<Reference>) -> ConfigEdit {
+    let tablet = table.tablets.first();
+    ConfigEdit::Splice(Splice {
+        table: table.id,
+        tablet: tablet.id,
+        load: tablet.load,
+        start: tablet.rows.start.clone(),
+        group: 0,
+        remove: remove.iter().map(Reference::key).collect(),
+        add,
+        flushed: None,
+    })
+}
+
 #[test]
 fn a_chain_out_of_order_is_found() {
     let store = Closed::new();
     let manifest = Manifest::open(files(), store.path()).unwrap().unwrap();
     let configs = manifest.read().unwrap();
     let table = configs.table_named("orders").unwrap();
-    let chain = table.tablets[0].chains[0].files.clone();
+    let chain = table.tablets.first().chains[0].files.clone();
     assert_eq!(chain.len(), 2);
-    let swap = ConfigEdit::Splice(Splice {
-        table: table.id,
-        tablet: 0,
-        group: 0,
-        remove: chain.iter().map(|file| file.name).collect(),
-        add: chain.iter().rev().cloned().collect(),
-        flushed_through: None,
-    });
+    let swap = splice(table, &chain, chain.iter().rev().cloned().collect());
     manifest.edit(configs.revision, &[swap]).unwrap();
     drop(manifest);
     assert_one(&store.check(), &store.path().join("manifest"), None, "out of order");
@@ -227,17 +235,11 @@ fn a_file_named_for_rows_that_it_does_not_have_is_found() {
     let manifest = Manifest::open(files(), store.path()).unwrap().unwrap();
     let configs = manifest.read().unwrap();
     let table = configs.table_named("orders").unwrap();
-    let mut file = table.tablets[0].chains[0].files[0].clone();
+    let mut file = table.tablets.first().chains[0].files[0].clone();
     let name = file.name;
-    file.rows = RowRange::new("row005", "row900");
-    let widen = ConfigEdit::Splice(Splice {
-        table: table.id,
-        tablet: 0,
-        group: 0,
-        remove: vec![name],
-        add: vec![file],
-        flushed_through: None,
-    });
+    let before = file.clone();
+    file.facts.as_mut().unwrap().held = RowRange::new("row005", "row900");
+    let widen = splice(table, &[before], vec![file]);
     manifest.edit(configs.revision, &[widen]).unwrap();
     drop(manifest);
     let path = store.path().join("fragments").join(name.to_string());

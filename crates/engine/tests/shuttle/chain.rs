@@ -59,9 +59,12 @@ fn collect(cells: &mut Cells) -> impl FnMut(&CellView<'_>) + '_ {
     |cell| cells.push((cell.row.to_vec(), cell.qualifier.to_vec(), cell.value.to_vec()))
 }
 
-/// Returns a machine with a chain of two fragments and nothing in memory.
-fn machine() -> Arc<Machine> {
-    let machine = Machine::new(small(), None);
+/// Where the tablets meet: there is one, or there are five.
+const SPLITS: [&[&[u8]]; 2] = [&[], &[b"a\0", b"b", b"b\0", b"c"]];
+
+/// Returns a machine with chains of two fragments and nothing in memory.
+fn machine(splits: &[&[u8]]) -> Arc<Machine> {
+    let machine = Machine::with_splits(small(), None, splits);
     for number in 1..=BEFORE {
         let commit = commit(machine.table, number);
         let txn = machine.store.apply(&commit, Txn::MAX, Wait::Durable).unwrap();
@@ -88,6 +91,14 @@ fn write(machine: &Machine) {
 fn flush(machine: &Machine) {
     for _ in 0..2 {
         machine.store.flush(machine.table).unwrap();
+    }
+}
+
+/// Splits a tablet and joins it again, twice.
+fn split_and_join(machine: &Machine) {
+    for _ in 0..2 {
+        assert!(machine.store.split(machine.table, b"b").unwrap());
+        machine.store.join(machine.table, b"b").unwrap();
     }
 }
 
@@ -160,53 +171,77 @@ fn finish(machine: &Machine, threads: Vec<JoinHandle<()>>) {
 
 #[test]
 fn scans_see_each_cell_once_and_as_of_their_txn_while_chains_are_swapped() {
-    explore(1_000, || {
-        let machine = machine();
-        let bodies = [write, flush, compact, scan_snapshot, scan_reverse];
-        let threads = bodies.map(|body| spawn(&machine, body));
-        finish(&machine, threads.into());
-    });
+    for splits in SPLITS {
+        explore(600, move || {
+            let machine = machine(splits);
+            let bodies = [write, flush, compact, scan_snapshot, scan_reverse];
+            let threads = bodies.map(|body| spawn(&machine, body));
+            finish(&machine, threads.into());
+        });
+    }
 }
 
 #[test]
 fn rows_are_read_whole_and_as_of_their_txn_while_chains_are_swapped() {
+    for splits in SPLITS {
+        explore(600, move || {
+            let machine = machine(splits);
+            let bodies = [write, flush, compact, scan_rows, read_row];
+            let threads = bodies.map(|body| spawn(&machine, body));
+            finish(&machine, threads.into());
+        });
+    }
+}
+
+#[test]
+fn scale_6_2_tablets_split_and_join_while_others_write_flush_compact_and_scan() {
     explore(1_000, || {
-        let machine = machine();
-        let bodies = [write, flush, compact, scan_rows, read_row];
+        let machine = machine(&[]);
+        let bodies = [write, flush, compact, split_and_join, scan_rows, scan_reverse];
         let threads = bodies.map(|body| spawn(&machine, body));
         finish(&machine, threads.into());
+        let tablets = machine.store.tablets(machine.table).unwrap();
+        assert_eq!(tablets.len(), 1);
+        assert_eq!(
+            tablets[0].id,
+            TabletId { epoch: 1, number: 1 },
+            "the upper tablet keeps its id"
+        );
     });
 }
 
 #[test]
 fn a_dropped_table_leaves_no_files_whoever_is_at_work_on_it() {
-    explore(1_000, || {
-        let machine = machine();
-        let at_work = |body: fn(&Machine) -> Result<()>| {
-            spawn(&machine, move |machine| match body(machine) {
-                Ok(()) | Err(Error::UnknownTable(_)) => {}
-                Err(error) => panic!("{error}"),
-            })
-        };
-        let threads = [
-            at_work(|machine| {
-                let commit = commit(machine.table, BEFORE + 1);
-                machine.store.apply(&commit, Txn::MAX, Wait::Durable)?;
-                machine.store.flush(machine.table)
-            }),
-            at_work(|machine| machine.store.compact(machine.table)),
-            at_work(|machine| {
-                let mut cells = Cells::new();
-                let spec = ScanSpec::default();
-                let txn = machine.store.read(machine.table, spec, collect(&mut cells))?;
-                assert_eq!(cells, table_after(number_of(txn)));
-                Ok(())
-            }),
-            at_work(|machine| machine.store.drop_table(machine.table)),
-        ];
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(machine.fragments(), Vec::<String>::new());
-    });
+    for splits in SPLITS {
+        explore(600, move || dropped_while_at_work(&machine(splits)));
+    }
+}
+
+fn dropped_while_at_work(machine: &Arc<Machine>) {
+    let at_work = |body: fn(&Machine) -> Result<()>| {
+        spawn(machine, move |machine| match body(machine) {
+            Ok(()) | Err(Error::UnknownTable(_)) => {}
+            Err(error) => panic!("{error}"),
+        })
+    };
+    let threads = [
+        at_work(|machine| {
+            let commit = commit(machine.table, BEFORE + 1);
+            machine.store.apply(&commit, Txn::MAX, Wait::Durable)?;
+            machine.store.flush(machine.table)
+        }),
+        at_work(|machine| machine.store.compact(machine.table)),
+        at_work(|machine| {
+            let mut cells = Cells::new();
+            let spec = ScanSpec::default();
+            let txn = machine.store.read(machine.table, spec, collect(&mut cells))?;
+            assert_eq!(cells, table_after(number_of(txn)));
+            Ok(())
+        }),
+        at_work(|machine| machine.store.drop_table(machine.table)),
+    ];
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(machine.fragments(), Vec::<String>::new());
 }
 
 /// Each run has its own rows, so they can be joined without a rewrite.

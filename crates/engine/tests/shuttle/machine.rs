@@ -18,9 +18,18 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Creates a store with one table. Without a spawner the test's own threads do the
-    /// background work.
+    /// Creates a store with one table of one tablet. Without a spawner the test's own
+    /// threads do the background work.
     pub fn new(options: Options, spawner: Option<Arc<dyn Spawner>>) -> Machine {
+        Machine::with_splits(options, spawner, &[])
+    }
+
+    /// Like `new`, with a table whose tablets meet at some rows.
+    pub fn with_splits(
+        options: Options,
+        spawner: Option<Arc<dyn Spawner>>,
+        splits: &[&[u8]],
+    ) -> Machine {
         let disk = Disk::new();
         let world = World {
             clock: Arc::new(ManualClock::at(1_000_000)),
@@ -30,7 +39,8 @@ impl Machine {
         };
         let store = Store::open(Path::new(DIR), options, world).unwrap();
         let schema = Schema::with_families([Family::new("f")]).unwrap();
-        let table = store.create_table("t", schema).unwrap();
+        let splits = splits.iter().map(|row| row.to_vec()).collect();
+        let table = store.create_table_with_splits("t", schema, splits).unwrap();
         Machine { disk, store: Arc::new(store), table }
     }
 
@@ -65,6 +75,7 @@ pub fn named_fragments(store: &Store) -> Vec<String> {
     let configs = store.configs().unwrap();
     let mut names: Vec<_> = configs.files().map(|file| file.name.to_string()).collect();
     names.sort();
+    names.dedup();
     names
 }
 

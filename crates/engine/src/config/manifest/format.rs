@@ -8,11 +8,10 @@ use crate::config::encoding::{decode_batch, decode_snapshot, encode_snapshot};
 use crate::error::{Error, Result};
 
 pub(super) const MAGIC: &[u8; 8] = b"STELEMAN";
-/// The newest format version that can be read.
-pub(super) const VERSION: u32 = 3;
-/// The version written for a store with its own log, so that earlier releases
-/// can read it.
-const VERSION_OWN_LOG: u32 = 2;
+/// The format version that is written. Earlier ones are read.
+pub(super) const VERSION: u32 = 4;
+/// The first version with ids of tablets and with units.
+const VERSION_OF_TABLETS: u32 = 4;
 const HEADER_BYTES: usize = 16;
 /// Size of a record's length, checksum and kind.
 pub(super) const RECORD_HEADER_BYTES: usize = 9;
@@ -25,8 +24,7 @@ pub(super) const KIND_END: u8 = 3;
 /// Encodes a manifest that consists of a snapshot alone.
 pub(super) fn encode_file(configs: &Configs) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
-    let version = if configs.flushed_index.is_some() { VERSION } else { VERSION_OWN_LOG };
-    bytes.extend_from_slice(&version.to_le_bytes());
+    bytes.extend_from_slice(&VERSION.to_le_bytes());
     bytes.extend_from_slice(&crc32c::crc32c(&bytes).to_le_bytes());
     push_record(&mut bytes, KIND_SNAPSHOT, &encode_snapshot(configs));
     bytes
@@ -57,6 +55,15 @@ fn record_at(bytes: &[u8], at: usize) -> Option<(u8, &[u8], usize)> {
 }
 
 pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<LoadedManifest> {
+    let (mut loaded, version) = read(path, bytes)?;
+    if version < VERSION_OF_TABLETS {
+        loaded.configs.infer_units();
+    }
+    Ok(loaded)
+}
+
+/// Reads a manifest as it was written, and its format version.
+fn read(path: &Path, bytes: &[u8]) -> Result<(LoadedManifest, u32)> {
     let damaged = |at: usize, what: &str| Err(Error::data_loss(path, at as u64, what));
     let length = bytes.len() as u64;
     let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
@@ -85,7 +92,10 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<LoadedManifest> {
                     "a record of the manifest is damaged, but a later one is valid",
                 );
             }
-            return Ok(LoadedManifest { configs, bytes: length, torn_at: Some(at as u64) });
+            return Ok((
+                LoadedManifest { configs, bytes: length, torn_at: Some(at as u64) },
+                found,
+            ));
         };
         if kind == KIND_END {
             at = end;
@@ -104,5 +114,5 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<LoadedManifest> {
             .map_err(|what| Error::data_loss(path, at as u64, what))?;
         at = end;
     }
-    Ok(LoadedManifest { configs, bytes: length, torn_at: None })
+    Ok((LoadedManifest { configs, bytes: length, torn_at: None }, found))
 }

@@ -206,7 +206,7 @@ impl Scan {
             return Ok(());
         }
         let row = self.state.row().expect("a pinned row has been begun");
-        if self.engine.newest_of(&self.table, RowSlot::of(self.table.id, row)) > snapshot {
+        if self.engine.newest_of(&self.table, row, RowSlot::of(self.table.id, row)) > snapshot {
             return Err(Error::ScanConflict { row: Printable::from(row) });
         }
         Ok(())
@@ -301,6 +301,13 @@ impl Scan {
         let Some(row) = self.state.row().map(<[u8]>::to_vec) else { return };
         if self.state.row_continues(merge) {
             pass.mid_row = true;
+            // The rows already read may be in another tablet by the next batch.
+            if self.spec.reverse {
+                let range = self.ranges.back_mut().expect("a range is being read");
+                range.end = Some(successor(&row));
+            } else {
+                self.ranges.front_mut().expect("a range is being read").start = row;
+            }
             return;
         }
         self.state.end_row(budget);
@@ -336,9 +343,9 @@ impl Scan {
                 continue;
             }
             let tablet = tablet_of(version, &range, self.spec.reverse);
-            let range = range.intersection(&version.tablets[tablet].rows);
+            let range = range.intersection(&tablet.rows);
             let groups = self.spec.groups(version);
-            return clear_of_loss(version, tablet, &groups, range, self.spec.reverse).map(Some);
+            return clear_of_loss(tablet, &groups, range, self.spec.reverse).map(Some);
         }
         Ok(None)
     }

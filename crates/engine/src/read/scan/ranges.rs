@@ -1,36 +1,38 @@
 //! The ranges left to scan, clipped to tablets and around lost fragments.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::cell::rows::RowRange;
 use crate::error::Result;
-use crate::tablet::TableVersion;
+use crate::tablet::{TableVersion, Tablet};
 
 /// Returns the tablet with the first row of a range (in reverse, the last).
-pub fn tablet_of(version: &TableVersion, range: &RowRange, reverse: bool) -> usize {
-    let last = version.tablets.len() - 1;
+pub fn tablet_of<'v>(
+    version: &'v TableVersion,
+    range: &RowRange,
+    reverse: bool,
+) -> &'v Arc<Tablet> {
     if reverse {
-        version.tablets.iter().rposition(|tablet| tablet.rows.overlaps(range)).unwrap_or(last)
+        version.tablets.before(range.end.as_deref())
     } else {
-        version.tablets.iter().position(|tablet| tablet.rows.overlaps(range)).unwrap_or(0)
+        version.tablets.of(&range.start)
     }
 }
 
 /// Clips a range before the first row covered by a lost fragment; fails if the
 /// range starts with such a row.
 pub fn clear_of_loss(
-    version: &TableVersion,
-    tablet: usize,
+    tablet: &Tablet,
     groups: &[usize],
     mut range: RowRange,
     reverse: bool,
 ) -> Result<RowRange> {
-    let chains = &version.tablets[tablet].chains;
-    let runs = groups.iter().flat_map(|&group| &chains[group].runs);
+    let runs = groups.iter().flat_map(|&group| &tablet.chains[group].runs);
     let requested = range.clone();
     for link in runs.flat_map(|run| run.links_of(&requested)) {
         let Err(error) = link.fragment() else { continue };
-        let lost = link.file.rows.intersection(&range);
+        let lost = link.rows.intersection(&range);
         if lost.is_empty() {
             continue;
         }

@@ -167,8 +167,8 @@ fn only_the_rows_of_a_missing_fragment_are_lost() {
         sim.remove(gone).unwrap();
         let store = open(&sim).unwrap();
         let configs = store.configs().unwrap();
-        let named = |file: &&config::FileConfig| gone.ends_with(file.name.to_string());
-        let inside = configs.files().find(named).unwrap().rows.clone();
+        let named = |file: &&config::Reference| gone.ends_with(file.name.to_string());
+        let inside = configs.files().find(named).unwrap().live_rows(&RowRange::all());
         let (_, lost) = served(&store, &rows);
         let expected = rows.keys().filter(|(_, row)| inside.contains(row)).count() / 2;
         assert_eq!(lost, expected, "without {}", gone.display());

@@ -149,6 +149,11 @@ fn random_changes(die: &Die, sequence: u64) -> Vec<Change> {
     changes
 }
 
+/// Returns a row that commits write.
+pub fn random_row(die: &Die) -> Vec<u8> {
+    row(die.below(ROWS))
+}
+
 fn row(number: u64) -> Vec<u8> {
     format!("row{number:02}").into_bytes()
 }

@@ -9,7 +9,7 @@ use stele_engine::schema::{Compression, Family, Group, Schema};
 use stele_engine::world::sim::{FaultRates, Operation, SimFiles, disk_error, disk_full};
 use stele_engine::*;
 
-use super::history::{AppliedCommit, Cells, Contents, FAMILIES, read_table};
+use super::history::{AppliedCommit, Cells, Contents, FAMILIES, random_row, read_table};
 use crate::support::die::Die;
 use crate::support::power::Powered;
 
@@ -27,6 +27,8 @@ tally! {
     stopped: "stopped logs",
     refused_when_full: "commits refused by a full disk",
     resumed_after_full: "stores that resumed after a full disk",
+    splits: "splits",
+    joins: "joins",
 }
 
 /// How a life ends.
@@ -54,6 +56,9 @@ enum Faults {
 }
 
 pub struct Survivor {
+    /// Number of tablets of a new table; if there are several, they are split and
+    /// joined.
+    tablets: usize,
     die: Die,
     sim: SimFiles,
     names: u64,
@@ -76,8 +81,9 @@ pub struct Survivor {
 }
 
 impl Survivor {
-    pub fn new(seed: u64) -> Survivor {
+    pub fn new(seed: u64, tablets: usize) -> Survivor {
         Survivor {
+            tablets,
             die: Die::new(seed),
             sim: SimFiles::new(seed),
             names: 0,
@@ -239,8 +245,10 @@ impl Survivor {
 
     fn step(&mut self, store: &Store, faults: Faults) {
         let all: Vec<TableId> = self.tables.keys().copied().collect();
+        let splits = self.tablets > 1 && self.die.one_in(12);
         let outcome = match self.die.below(100) {
             _ if all.is_empty() => self.create(store),
+            _ if splits => self.split_or_join(store, self.die.pick(&all)),
             0..62 => {
                 let wait = self.die.pick(&[Wait::Accepted, Wait::Written, Wait::Durable]);
                 self.commit(store, wait)
@@ -326,7 +334,10 @@ impl Survivor {
     fn create(&mut self, store: &Store) -> Result<()> {
         let name = format!("t{}", self.names);
         self.names += 1;
-        let created = store.create_table(&name, schema(&self.die));
+        let mut rows: Vec<Vec<u8>> = (1..self.tablets).map(|_| random_row(&self.die)).collect();
+        rows.sort();
+        rows.dedup();
+        let created = store.create_table_with_splits(&name, schema(&self.die), rows);
         match created {
             Ok(table) => {
                 self.tables.insert(table, name);
@@ -338,6 +349,18 @@ impl Survivor {
                 Err(error)
             }
         }
+    }
+
+    fn split_or_join(&mut self, store: &Store, table: TableId) -> Result<()> {
+        let tablets = store.tablets(table)?;
+        if tablets.len() > 1 && self.die.one_in(2) {
+            let upper = 1 + self.die.below(tablets.len() as u64 - 1) as usize;
+            store.join(table, &tablets[upper].rows.start)?;
+            self.tally.joins += 1;
+        } else if store.split(table, &random_row(&self.die))? {
+            self.tally.splits += 1;
+        }
+        Ok(())
     }
 
     fn drop_table(&mut self, store: &Store) -> Result<()> {
@@ -421,16 +444,10 @@ impl Survivor {
     }
 }
 
-/// Returns whether a file has rows excluded because they were rewritten into other
-/// files.
+/// Returns whether a compaction was interrupted.
 fn has_interrupted_compaction(store: &Store) -> bool {
     let configs = store.configs().expect("a store has configs");
-    let chains = configs.tables.values().flat_map(|table| &table.tablets[0].chains);
-    let mut runs = chains.flat_map(|chain| chain.runs().zip(chain.runs().skip(1)));
-    runs.any(|(older, newer)| {
-        let newest = older.iter().map(|file| file.txn_max).max();
-        newest >= newer.iter().map(|file| file.txn_min).min()
-    })
+    configs.files().any(|file| file.unit != 0)
 }
 
 fn schema(die: &Die) -> Schema {

@@ -194,3 +194,54 @@ fn an_edit_that_failed_does_not_come_true_in_a_crash() {
         assert_eq!(counted(&open(&survived), table), (3, 3), "seed {seed}");
     }
 }
+
+/// Splits and joins a table of two runs until the power fails. Returns whether it
+/// lasted, and the number of tablets after the crash.
+fn cut_off_splits(changes: u64, crash: fn(&SimFiles) -> SimFiles) -> (bool, usize) {
+    let sim = SimFiles::new(changes);
+    let (store, power, table) = two_runs(&sim);
+    // A compaction that is interrupted leaves references to parts of files.
+    let mut partial = CommitBuilder::new();
+    partial.table(table).row(b"row0001").set(b"f", b"", 0, b"x");
+    store.apply(&partial.finish(), Txn::MAX, Wait::Durable).unwrap();
+    power.cut_after(changes);
+    let steps = || -> Result<()> {
+        store.split(table, b"row0005")?;
+        store.split(table, b"row0002")?;
+        store.flush(table)?;
+        store.join(table, b"row0002")?;
+        store.compact(table)?;
+        store.join(table, b"row0005")
+    };
+    let lasted = steps().is_ok() && !power.is_out();
+    let sim = crash(&sim);
+    drop(store);
+    let files: Arc<dyn Files> = Arc::new(sim.clone());
+    let report = verify::check(&files, Path::new("/store")).unwrap();
+    assert!(report.is_sound(), "after {changes} changes: {:?}", report.problems);
+    let store = open(&sim);
+    let tablets = store.tablets(table).unwrap().len();
+    assert_eq!(counted(&store, table), (15, 9), "after {changes} changes");
+    store.flush(table).unwrap();
+    store.compact(table).unwrap();
+    assert_eq!(counted(&store, table), (15, 9), "after {changes} changes, compacted");
+    store.close().unwrap();
+    let report = verify::check(&files, Path::new("/store")).unwrap();
+    assert!(report.is_sound() && report.garbage.is_empty(), "{report:?}");
+    (lasted, tablets)
+}
+
+#[test]
+fn scale_6_2_a_split_or_join_cut_off_at_any_change_happened_or_did_not() {
+    for crash in [SimFiles::crash, SimFiles::crash_keeping_writes] {
+        let mut seen = [0; 4];
+        for changes in 0.. {
+            let (lasted, tablets) = cut_off_splits(changes, crash);
+            seen[tablets] += 1;
+            if lasted {
+                break;
+            }
+        }
+        assert!(seen[1..].iter().all(|&times| times > 1), "{seen:?}");
+    }
+}

@@ -37,6 +37,9 @@ tally! {
 }
 
 pub struct Machine {
+    /// Number of tablets of each table; if there are several, they are split and
+    /// joined.
+    tablets: u64,
     die: Die,
     sim: SimFiles,
     /// The caller's log: the entry with index `n` is at `n - 1`.
@@ -47,9 +50,9 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub fn new(seed: u64) -> Machine {
+    pub fn new(seed: u64, tablets: u64) -> Machine {
         let (die, sim) = (Die::new(seed), SimFiles::new(seed));
-        Machine { die, sim, log: Vec::new(), flushed: 0, tally: Tally::default() }
+        Machine { tablets, die, sim, log: Vec::new(), flushed: 0, tally: Tally::default() }
     }
 
     /// Runs one life: recover as of the flushed index, catch up, run random steps,
@@ -119,7 +122,9 @@ impl Machine {
             store.table(name).unwrap_or_else(|| {
                 let groups = [("one", "f"), ("two", "g")];
                 let groups = groups.map(|(group, family)| Group::new(group, [Family::new(family)]));
-                store.create_table(name, Schema::new(groups.to_vec()).unwrap()).unwrap()
+                let schema = Schema::new(groups.to_vec()).unwrap();
+                let splits = (1..self.tablets).map(|at| (at * 2).to_be_bytes().to_vec()).collect();
+                store.create_table_with_splits(name, schema, splits).unwrap()
             })
         })
     }
@@ -160,6 +165,15 @@ impl Machine {
     }
 
     fn step(&mut self, store: &Store, tables: [TableId; 2]) {
+        if self.tablets > 1 && self.die.one_in(10) {
+            let (table, at) = (self.die.pick(&tables), self.die.below(ROWS).to_be_bytes());
+            drop(
+                store
+                    .split(table, &at)
+                    .and_then(|is_new| if is_new { Ok(()) } else { store.join(table, &at) }),
+            );
+            return self.note(store);
+        }
         match self.die.below(100) {
             0..75 => self.apply(store, tables),
             75..85 => {

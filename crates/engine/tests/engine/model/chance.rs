@@ -54,6 +54,15 @@ impl Chance {
 
     /// Returns a row; half of them come from a small set, so that cells have long
     /// histories.
+    /// Returns up to `count` rows in ascending order.
+    pub fn split_rows(&self, count: usize) -> Vec<Vec<u8>> {
+        let mut rows: Vec<Vec<u8>> = (0..count).map(|_| self.row()).collect();
+        rows.retain(|row| !row.is_empty());
+        rows.sort();
+        rows.dedup();
+        rows
+    }
+
     pub fn row(&self) -> Vec<u8> {
         let hot = if self.percent(50) { &ROWS[3..6] } else { &ROWS[..] };
         self.pick(hot).to_vec()

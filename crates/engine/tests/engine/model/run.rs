@@ -28,6 +28,8 @@ pub struct Run {
     pub files: SimFiles,
     clock: Arc<ManualClock>,
     options: Options,
+    /// Whether tablets are split and joined.
+    splits: bool,
     store: Option<Store>,
     pub(super) tables: Vec<TableHistory>,
     /// The last txn before the store was opened.
@@ -69,7 +71,9 @@ fn options(chance: &Chance) -> Options {
 }
 
 impl Run {
-    pub fn new(seed: u64) -> Run {
+    /// Starts with tables of `tablets` tablets each; if there are several, they are
+    /// split and joined all the time.
+    pub fn new(seed: u64, tablets: usize) -> Run {
         let chance = Chance::new(seed);
         let mut run = Run {
             seed,
@@ -79,6 +83,7 @@ impl Run {
             clock: Arc::new(ManualClock::at(START_MICROS)),
             options: options(&chance),
             chance,
+            splits: tablets > 1,
             store: None,
             tables: Vec::new(),
             floor: Txn::ZERO,
@@ -90,7 +95,8 @@ impl Run {
         run.open();
         for number in 0..3 {
             let schema = run.chance.schema(1 + number % 3, run.now());
-            let id = run.store().create_table(&format!("t{number}"), schema.clone()).unwrap();
+            let (name, rows) = (format!("t{number}"), run.chance.split_rows(tablets - 1));
+            let id = run.store().create_table_with_splits(&name, schema.clone(), rows).unwrap();
             run.tables.push(TableHistory::new(id, Arc::new(schema)));
         }
         run
@@ -145,6 +151,9 @@ impl Run {
     }
 
     pub(super) fn any_step(&mut self) {
+        if self.splits && self.chance.percent(3) {
+            return self.split_or_join();
+        }
         match self.chance.below(1000) {
             0..370 => self.commit(Txn::MAX),
             370..400 => self.merge_often(),
@@ -427,6 +436,28 @@ impl Run {
         } else {
             self.record_step("compact");
             self.store().compact(table).unwrap();
+        }
+    }
+
+    pub(super) fn split_or_join(&mut self) {
+        const TABLETS_MAX: usize = 9;
+        let table = self.chance.pick(&self.ids());
+        let tablets = self.store().tablets(table).unwrap();
+        let row = self.chance.row();
+        let inner: Vec<Vec<u8>> =
+            tablets.iter().skip(1).map(|tablet| tablet.rows.start.clone()).collect();
+        if inner.is_empty() || (tablets.len() < TABLETS_MAX && self.chance.percent(55)) {
+            self.record_step(format!("split {} at {}", table.0, row.escape_ascii()));
+            if !row.is_empty() {
+                let is_new = !inner.contains(&row);
+                assert_eq!(self.store().split(table, &row).unwrap(), is_new);
+                self.tally.splits += u64::from(is_new);
+            }
+        } else {
+            let row = self.chance.pick(&inner);
+            self.record_step(format!("join {} at {}", table.0, row.escape_ascii()));
+            self.store().join(table, &row).unwrap();
+            self.tally.joins += 1;
         }
     }
 

@@ -14,6 +14,8 @@ tally! {
     compaction_parts: "outputs of compactions",
     interrupted_compactions: "interrupted compactions",
     throttled: "throttled commits",
+    splits: "splits",
+    joins: "joins",
 }
 
 impl Tally {

@@ -62,10 +62,10 @@ fn noise(number: usize) -> String {
 }
 
 fn chain(store: &Store, table: TableId) -> ChainConfig {
-    store.configs().unwrap().tables[&table].tablets[0].chains[0].clone()
+    store.configs().unwrap().tables[&table].tablets.first().chains[0].clone()
 }
 
-fn names(files: &[config::FileConfig]) -> BTreeSet<FileName> {
+fn names(files: &[config::Reference]) -> BTreeSet<FileName> {
     files.iter().map(|file| file.name).collect()
 }
 

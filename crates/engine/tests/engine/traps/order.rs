@@ -104,7 +104,7 @@ fn t8_a_spent_counter_takes_a_new_generation_and_numbers_only_rise() {
             last = txn;
         }
         assert_eq!(last.generation(), first + 3);
-        assert_eq!(store.configs().unwrap().epoch, last.generation(), "it is not durable");
+        assert_eq!(store.configs().unwrap().generation, last.generation(), "it is not durable");
     }
     assert_eq!(sum(&machine.open(), table.unwrap(), View::Durable), 30);
 }
@@ -213,8 +213,8 @@ fn d2_txns_keep_all_their_bits_everywhere() {
     let configs = store.configs().unwrap();
     let file = configs.files().nth(1).unwrap();
     assert_eq!((file.txn_min, file.txn_max), (txn, txn));
-    let chain = &configs.tables[&table].tablets[0].chains[0];
-    assert_eq!(chain.flushed_through, txn);
+    let chain = &configs.tables[&table].tablets.first().chains[0];
+    assert_eq!(chain.flushed, txn);
     check(&store);
     check(&machine.open_again(store));
     let outcome = std::sync::Arc::new(parking_lot::Mutex::new(None));

@@ -1,0 +1,96 @@
+//! The encoding of schemas as protobuf messages.
+
+use std::sync::Arc;
+
+use super::encoding::{Decoded, txn_from_raw};
+use super::messages::{
+    FamilyMessage, GroupMessage, PurgeListMessage, PurgeMessage, PurgeRule, SchemaMessage,
+};
+use crate::schema::{Compression, Family, Group, PURGE_DEPTH_MAX, Purge, Schema};
+
+pub(super) fn schema_to_message(schema: &Schema) -> SchemaMessage {
+    let groups = schema
+        .groups()
+        .iter()
+        .map(|group| GroupMessage {
+            name: group.name.clone(),
+            families: group
+                .families
+                .iter()
+                .map(|family| FamilyMessage {
+                    name: family.name.clone(),
+                    purge: family.purge.as_ref().map(purge_to_message),
+                    since: family.since.raw(),
+                })
+                .collect(),
+            wildcard: group.wildcard,
+            purge: Some(purge_to_message(&group.purge)),
+            compression: u32::from(group.compression.to_byte()),
+            block_bytes: group.block_bytes,
+        })
+        .collect();
+    SchemaMessage { groups, annotation: schema.annotation().to_vec() }
+}
+
+pub(super) fn schema_from_message(message: Option<SchemaMessage>) -> Decoded<Arc<Schema>> {
+    let message = message.ok_or("a schema is missing")?;
+    let groups = message.groups.into_iter().map(group_from_message).collect::<Decoded<_>>()?;
+    let schema = Schema::new(groups).map_err(|error| error.to_string())?;
+    Ok(Arc::new(schema.annotated(message.annotation)))
+}
+
+fn group_from_message(message: GroupMessage) -> Decoded<Group> {
+    let families = message
+        .families
+        .into_iter()
+        .map(|family| {
+            let purge = family.purge.map(|purge| purge_from_message(purge, 0)).transpose()?;
+            Ok(Family { name: family.name, purge, since: txn_from_raw(family.since)? })
+        })
+        .collect::<Decoded<_>>()?;
+    Ok(Group {
+        name: message.name,
+        families,
+        wildcard: message.wildcard,
+        purge: message.purge.map_or(Ok(Purge::Never), |purge| purge_from_message(purge, 0))?,
+        compression: u8::try_from(message.compression)
+            .ok()
+            .and_then(Compression::from_byte)
+            .ok_or_else(|| format!("unknown compression {}", message.compression))?,
+        block_bytes: message.block_bytes,
+    })
+}
+
+fn purge_to_message(purge: &Purge) -> PurgeMessage {
+    let list =
+        |terms: &[Purge]| PurgeListMessage { terms: terms.iter().map(purge_to_message).collect() };
+    let rule = match purge {
+        Purge::Never => None,
+        Purge::MaxVersions(kept) => Some(PurgeRule::MaxVersions(*kept)),
+        Purge::MaxAge(age) => Some(PurgeRule::MaxAge(*age)),
+        Purge::Waterline(line) => Some(PurgeRule::Waterline(*line)),
+        Purge::All(terms) => Some(PurgeRule::All(list(terms))),
+        Purge::Any(terms) => Some(PurgeRule::Any(list(terms))),
+    };
+    PurgeMessage { rule }
+}
+
+fn purge_from_message(message: PurgeMessage, depth: usize) -> Decoded<Purge> {
+    if depth > PURGE_DEPTH_MAX {
+        return Err("a purge policy is nested too deeply".into());
+    }
+    let list = |list: PurgeListMessage| {
+        list.terms
+            .into_iter()
+            .map(|term| purge_from_message(term, depth + 1))
+            .collect::<Decoded<_>>()
+    };
+    Ok(match message.rule {
+        None => Purge::Never,
+        Some(PurgeRule::MaxVersions(kept)) => Purge::MaxVersions(kept),
+        Some(PurgeRule::MaxAge(age)) => Purge::MaxAge(age),
+        Some(PurgeRule::Waterline(line)) => Purge::Waterline(line),
+        Some(PurgeRule::All(terms)) => Purge::All(list(terms)?),
+        Some(PurgeRule::Any(terms)) => Purge::Any(list(terms)?),
+    })
+}
