@@ -15,7 +15,7 @@ use super::server::Server;
 use super::settings::{Flags, Settings};
 use super::shutdown::Signals;
 use super::status::ServerInfo;
-use super::{logs, tls};
+use super::{logs, resident, tls};
 use crate::{Outcome, private};
 
 /// How long to wait for the remaining threads after everything else has finished.
@@ -30,6 +30,7 @@ pub fn start(settings: &Settings, audience: Audience) -> anyhow::Result<Outcome>
     private::harden_process();
     tls::install_provider();
     disable_huge_pages();
+    resident::watch(settings.memory.0).context("watching the memory of the process")?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("stele-serve")
