@@ -8,7 +8,7 @@ use bytes::Bytes;
 use stele_engine::world::World;
 use stele_metastore::command::{Command, Delete, KeyRange, Kv, Put, RangeQuery, Restore};
 use stele_metastore::etcd::Options;
-use stele_metastore::node::Settings;
+use stele_metastore::node::NodeSettings;
 use stele_metastore::snapshot::{
     BLOCK_BYTES, DIGEST_BYTES, MAGIC, Reader, Record, record, restore,
 };
@@ -17,8 +17,8 @@ use stele_metastore::{Error, Floor, Node, client};
 use crate::etcd::server;
 
 async fn open(dir: &Path) -> Arc<Node> {
-    let settings = Settings::new(dir.to_path_buf(), World::real());
-    Arc::new(Node::open(Settings { sync: false, ..settings }).await.unwrap())
+    let settings = NodeSettings::new(dir.to_path_buf(), World::real());
+    Arc::new(Node::open(NodeSettings { sync: false, ..settings }).await.unwrap())
 }
 
 async fn put(node: &Node, key: &str, value: Vec<u8>, lease: i64) {

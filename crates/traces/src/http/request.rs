@@ -15,7 +15,7 @@ use tokio_stream::StreamExt;
 use super::answer::Answer;
 use super::tables::Tables;
 use crate::error::{Error, Result};
-use crate::memory::Held;
+use crate::memory::RequestMemory;
 use crate::query::Query;
 use crate::questions;
 use crate::row_name::Kind;
@@ -147,7 +147,7 @@ pub async fn body(
     body: Body,
     types: &[&str],
     max: usize,
-    held: &mut Held,
+    held: &mut RequestMemory,
 ) -> Result<Bytes> {
     let max = max.min(usize::try_from(held.limit()).unwrap_or(usize::MAX));
     let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
@@ -170,7 +170,12 @@ pub async fn body(
 /// Reads a body as it arrives. A body that is too large is read for a while and
 /// discarded, so that its sender receives the error instead of a broken pipe. A body
 /// that stalls is abandoned, because it holds memory.
-async fn collect(body: Body, max: usize, wait: Duration, held: &mut Held) -> Result<Bytes> {
+async fn collect(
+    body: Body,
+    max: usize,
+    wait: Duration,
+    held: &mut RequestMemory,
+) -> Result<Bytes> {
     let mut pieces = body.into_data_stream();
     let (mut bytes, mut total) = (BytesMut::new(), 0usize);
     loop {
@@ -231,7 +236,7 @@ mod tests {
     async fn a_body_that_stalls_is_abandoned() {
         let half = tokio_stream::iter([Ok::<_, std::io::Error>("{\"commit\"")]);
         let never = half.chain(tokio_stream::pending());
-        let (wait, mut held) = (Duration::from_millis(1), Held::uncounted());
+        let (wait, mut held) = (Duration::from_millis(1), RequestMemory::uncounted());
         let error = collect(Body::from_stream(never), 100, wait, &mut held).await.unwrap_err();
         assert_eq!(error.to_string(), "the body stalled after 9 bytes");
     }
@@ -241,7 +246,7 @@ mod tests {
         let mut headers = json_headers();
         headers.insert(header::CONTENT_LENGTH, "101".parse().unwrap());
         let never = tokio_stream::pending::<Result<Bytes, std::io::Error>>();
-        let (types, mut held) = (["application/json"], Held::uncounted());
+        let (types, mut held) = (["application/json"], RequestMemory::uncounted());
         let answer = body(&headers, Body::from_stream(never), &types, 100, &mut held).await;
         assert!(matches!(answer, Err(Error::TooLarge(_))));
         let exact =

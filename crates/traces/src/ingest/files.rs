@@ -46,7 +46,7 @@ pub struct Ingested {
 
 /// Results passed on by the reading thread.
 #[derive(Default)]
-struct Batch {
+struct PutBatch {
     puts: Vec<Put>,
     entries: usize,
     skipped: usize,
@@ -61,7 +61,7 @@ impl Files {
         store: &Store,
         mut report: impl FnMut(&Ingested),
     ) -> Result<Ingested> {
-        let (send, mut receive) = mpsc::channel::<Batch>(1);
+        let (send, mut receive) = mpsc::channel::<PutBatch>(1);
         let reading = thread::spawn(move || self.read_all(&send));
         let mut ingested = Ingested::default();
         let mut storing: JoinSet<Result<usize>> = JoinSet::new();
@@ -93,9 +93,9 @@ impl Files {
     }
 
     /// Reads files one after another into batches, until the receiver is dropped.
-    fn read_all(&self, send: &mpsc::Sender<Batch>) -> Result<()> {
+    fn read_all(&self, send: &mpsc::Sender<PutBatch>) -> Result<()> {
         let mut reader = Reader::new(self.labels.clone());
-        let mut batch = Batch::default();
+        let mut batch = PutBatch::default();
         let mut commits = HashSet::new();
         for (at, path) in self.paths.iter().enumerate() {
             let read = self.read(path, &mut reader);

@@ -8,7 +8,7 @@ use axum::extract::Request;
 use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
 use stele_bigtable_client::Mutation;
-use stele_traces::store::{Commit, NewCommit, Settings};
+use stele_traces::store::{Commit, NewCommit, TableSettings};
 use stele_traces::{CommitIndex, Error, Store};
 use tonic::service::Routes;
 
@@ -50,7 +50,7 @@ fn failing(served: &Served, left: &Arc<AtomicI64>, done_first: bool) -> Routes {
 }
 
 async fn small_tiles(served: &Served) -> Store {
-    let settings = Settings { tile: 4, ..Settings::default() };
+    let settings = TableSettings { tile: 4, ..TableSettings::default() };
     Store::init(&served.client(), "t", settings).await.unwrap()
 }
 
