@@ -104,7 +104,7 @@ async fn ingest(scale: &Scale, served: &Served, files: &Path) -> Result<()> {
     let paths = (first..last).map(|commit| path(files, commit)).collect();
     let started = Instant::now();
     let files = Files { paths, ..Files::default() };
-    let ingested = files.ingest(&store, |_| {}).await?;
+    let ingested = files.ingest(&store, &mut |_| {}).await?;
     let seconds = started.elapsed().as_secs_f64();
     std::fs::write(&done, last.to_string())?;
     report(

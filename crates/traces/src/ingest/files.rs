@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::UNIX_EPOCH;
 
+use stele_grpc::Pending;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -56,10 +57,18 @@ struct PutBatch {
 impl Files {
     /// Stores the results of all files and reports progress. The operation is
     /// idempotent.
-    pub async fn ingest(
+    pub fn ingest<'a>(
+        self,
+        store: &'a Store,
+        report: &'a mut (dyn FnMut(&Ingested) + Send),
+    ) -> Pending<'a, Result<Ingested>> {
+        Box::pin(self.store_results(store, report))
+    }
+
+    async fn store_results(
         self,
         store: &Store,
-        mut report: impl FnMut(&Ingested),
+        report: &mut (dyn FnMut(&Ingested) + Send),
     ) -> Result<Ingested> {
         let (send, mut receive) = mpsc::channel::<PutBatch>(1);
         let reading = thread::spawn(move || self.read_all(&send));

@@ -365,9 +365,9 @@ async fn a_copy_reads_like_the_original() {
         put(&store, at * 130, vec![entry(id, name), number(id, f64::from(at))]).await;
     }
     let elsewhere = Served::new();
-    let copied = copy(&store, &elsewhere.client(), "u", |_| {}).await.unwrap();
+    let copied = copy(&store, &elsewhere.client(), "u", &mut |_| {}).await.unwrap();
     assert!(copied.rows > 20, "{copied:?}");
-    let twice = copy(&store, &elsewhere.client(), "u", |_| {}).await.unwrap();
+    let twice = copy(&store, &elsewhere.client(), "u", &mut |_| {}).await.unwrap();
     assert_eq!(twice, copied);
     let there = Store::open(&elsewhere.client(), "u").await.unwrap();
     assert_eq!(there.settings(), store.settings());
@@ -386,7 +386,7 @@ async fn a_copy_reads_like_the_original() {
     let settings = TableSettings { shards: 5, ..TableSettings::default() };
     Store::init(&elsewhere.client(), "v", settings).await.unwrap();
     assert!(matches!(
-        copy(&store, &elsewhere.client(), "v", |_| {}).await,
+        copy(&store, &elsewhere.client(), "v", &mut |_| {}).await,
         Err(Error::Conflict(_))
     ));
 }
