@@ -9,6 +9,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
 use serde::de::DeserializeOwned;
+use stele_grpc::offload::offload;
 use stele_grpc::percent;
 use tokio_stream::StreamExt;
 
@@ -108,8 +109,17 @@ impl Args {
         }
     }
 
-    pub fn query(&self) -> Result<Query> {
-        self.one("q")?.unwrap_or_default().parse()
+    /// Returns the query `q`. Patterns are compiled on another thread, because that may
+    /// take long.
+    pub async fn query(&self) -> Result<Query> {
+        let text = self.one("q")?.unwrap_or_default();
+        // A pattern begins with ~, which may be escaped.
+        if !text.contains(['~', '%']) {
+            return text.parse();
+        }
+        let text = text.to_string();
+        let compiled = offload(move || text.parse()).await;
+        compiled.map_err(|status| Error::Busy(status.message().into()))?
     }
 
     pub fn kind(&self) -> Result<Kind> {
@@ -215,6 +225,9 @@ pub async fn json<T: DeserializeOwned>(
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
     use super::*;
 
     #[test]
@@ -228,6 +241,22 @@ mod tests {
         assert!(args.only(&["q", "n"]).unwrap_err().to_string().contains("\"x\""));
         assert!(Args::parse("a=%ZZ").is_err());
     }
+
+    #[tokio::test]
+    async fn patterns_of_a_query_are_compiled_on_another_thread() {
+        let mut cx = Context::from_waker(Waker::noop());
+        for pattern in ["~", "%257E"] {
+            let args = Args::parse(&format!("q=os={pattern}(a{{1,90}}){{1,9}}")).unwrap();
+            let mut query = pin!(args.query());
+            assert!(query.as_mut().poll(&mut cx).is_pending(), "compiled in place");
+            query.await.unwrap();
+        }
+        let wrong = Args::parse("q=os=~(").unwrap();
+        assert!(wrong.query().await.unwrap_err().to_string().contains("invalid pattern"));
+        let plain = Args::parse("q=os=linux").unwrap();
+        assert!(pin!(plain.query()).poll(&mut cx).is_ready(), "there is nothing to compile");
+    }
+
     fn json_headers() -> HeaderMap {
         HeaderMap::from_iter([(header::CONTENT_TYPE, "application/json".parse().unwrap())])
     }
