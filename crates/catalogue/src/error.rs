@@ -30,7 +30,7 @@ pub enum Error {
     /// There is currently no capacity for the request.
     #[error("{0}")]
     Exhausted(String),
-    #[error("the caller has gone away: nothing was changed")]
+    #[error("the caller disconnected: nothing was changed")]
     Cancelled,
     #[error(transparent)]
     Engine(#[from] engine::Error),

@@ -101,7 +101,7 @@ async fn an_empty_member_is_restored_too_and_no_directory_is_overwritten() {
     assert_eq!((restored.keys, restored.revision), (0, 101));
     assert_eq!(open(&target).await.revision(), 101);
     let refused = restore(Cursor::new(&file), &target, None, 1).await.unwrap_err();
-    assert!(refused.to_string().contains("exists already"), "{refused}");
+    assert!(refused.to_string().contains("already exists"), "{refused}");
     let refused = restore(Cursor::new(&file), &dir.path().join("x"), None, 0).await.unwrap_err();
     assert!(refused.to_string().contains("raise the revision"), "{refused}");
 }

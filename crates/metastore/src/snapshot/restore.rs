@@ -48,7 +48,7 @@ pub async fn restore<R: Read + Seek>(
     };
     if dir.exists() {
         return Err(Error::Config(format!(
-            "{} exists already: choose another directory, or move it away",
+            "{} already exists: choose another directory, or move it away",
             dir.display()
         )));
     }

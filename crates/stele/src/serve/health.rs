@@ -212,7 +212,7 @@ impl Reporters {
             match reason {
                 None => reporter.set(ServingStatus::Serving).await,
                 Some(reason) => {
-                    tracing::error!(part = component, reason, "component failed");
+                    tracing::error!(component, reason, "component failed");
                     reporter.set(ServingStatus::NotServing).await;
                 }
             }
