@@ -12,7 +12,7 @@ use super::listen::Ports;
 use super::metastore::Metastore;
 use super::names::DnsPort;
 use super::server::Server;
-use super::settings::{Flags, Settings};
+use super::settings::{EffectiveSettings, Flags};
 use super::shutdown::Signals;
 use super::status::ServerInfo;
 use super::{logs, resident, tls};
@@ -22,10 +22,10 @@ use crate::{Outcome, private};
 const THREADS_WAIT: Duration = Duration::from_secs(1);
 
 pub fn run(flags: Flags) -> anyhow::Result<Outcome> {
-    start(&Settings::resolve(flags)?, Audience::Everybody)
+    start(&EffectiveSettings::resolve(flags)?, Audience::Everybody)
 }
 
-pub fn start(settings: &Settings, audience: Audience) -> anyhow::Result<Outcome> {
+pub fn start(settings: &EffectiveSettings, audience: Audience) -> anyhow::Result<Outcome> {
     logs::start(settings.log.as_deref(), settings.log_format)?;
     private::harden_process();
     tls::install_provider();
@@ -51,7 +51,7 @@ fn disable_huge_pages() {
     }
 }
 
-async fn serve(settings: &Settings, audience: Audience) -> anyhow::Result<()> {
+async fn serve(settings: &EffectiveSettings, audience: Audience) -> anyhow::Result<()> {
     // First, so that no signal arrives while the process is only half prepared.
     let signals = Signals::listen().context("listening for signals")?;
     let ports = Ports::bind(settings).await?;
