@@ -14,7 +14,7 @@
 //! ```
 //! use stele_engine::schema::{Family, Schema};
 //! use stele_engine::world::World;
-//! use stele_engine::{CommitBuilder, Options, Result, ScanSpec, Txn};
+//! use stele_engine::{CommitBuilder, Options, Result, ScanSpec};
 //! use stele_tables::{Placement, Tables};
 //!
 //! # fn main() -> Result<()> {
@@ -27,9 +27,7 @@
 //! let commit = commit.finish();
 //!
 //! let Placement::Here(local) = tables.place(users, b"ada");
-//! let permit = local.try_admit(&commit)?.expect("the store is idle");
-//! let txn = tables.tenure().open(local.apply(permit, Txn::MAX))?;
-//! tables.tenure().open(local.sync(txn))?;
+//! tables.tenure().open(local.apply_blocking(&commit))?;
 //!
 //! let mut cities = Vec::new();
 //! let keep = |cell: &stele_engine::CellView<'_>| cities.push(cell.value.to_vec());
