@@ -36,7 +36,7 @@ fn add(store: &Store, table: TableId, rows: std::ops::Range<usize>) {
     for number in rows {
         commit.row(&row(number)).merge(FoldId::SUM, b"f", b"", 0, &1i64.to_be_bytes());
     }
-    store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+    store.apply(&commit.finish(), Txn::MAX, Durability::Durable).unwrap();
 }
 
 /// Returns the counters, in scan order.
@@ -109,7 +109,7 @@ fn scale_2_5_a_flush_writes_one_file_whatever_the_number_of_tablets() {
     // A delete of a range reaches every tablet in it, again in one file.
     let mut delete = CommitBuilder::new();
     delete.table(table).delete_range(&RowRange::new(row(300), row(1100)));
-    store.apply(&delete.finish(), Txn::MAX, Wait::Durable).unwrap();
+    store.apply(&delete.finish(), Txn::MAX, Durability::Durable).unwrap();
     add(&store, table, 1990..2000);
     store.flush(table).unwrap();
     assert_eq!(names(&store, table).len(), 2);
@@ -175,7 +175,7 @@ fn scale_6_3_rows_deleted_in_one_half_stay_deleted_after_a_join() {
     store.split(table, &row(50)).unwrap();
     let mut delete = CommitBuilder::new();
     delete.table(table).delete_range(&RowRange::new(row(10), row(50)));
-    store.apply(&delete.finish(), Txn::MAX, Wait::Durable).unwrap();
+    store.apply(&delete.finish(), Txn::MAX, Durability::Durable).unwrap();
     store.flush(table).unwrap();
     store.compact(table).unwrap();
     // Both halves were rewritten, and nothing refers to the shared file.
@@ -213,7 +213,7 @@ fn scale_2_9_a_joined_tablet_is_not_taken_for_an_unfinished_compaction() {
     store.join(table, &row(70)).unwrap();
     let mut small = CommitBuilder::new();
     small.table(table).row(&row(0)).merge(FoldId::SUM, b"f", b"", 0, &0i64.to_be_bytes());
-    store.apply(&small.finish(), Txn::MAX, Wait::Durable).unwrap();
+    store.apply(&small.finish(), Txn::MAX, Durability::Durable).unwrap();
     store.flush(table).unwrap();
     assert!(store.step().unwrap(), "four runs of the lower tablet are due");
     while store.step().unwrap() {}

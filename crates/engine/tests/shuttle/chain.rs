@@ -67,7 +67,7 @@ fn machine(splits: &[&[u8]]) -> Arc<Machine> {
     let machine = Machine::with_splits(small(), None, splits);
     for number in 1..=BEFORE {
         let commit = commit(machine.table, number);
-        let txn = machine.store.apply(&commit, Txn::MAX, Wait::Durable).unwrap();
+        let txn = machine.store.apply(&commit, Txn::MAX, Durability::Durable).unwrap();
         assert_eq!(number_of(txn), number);
         machine.store.flush(machine.table).unwrap();
     }
@@ -82,7 +82,7 @@ fn spawn(machine: &Arc<Machine>, body: impl Fn(&Machine) + Send + 'static) -> Jo
 /// Commits at every level: accepted commits that are not durable are ahead of what most
 /// readers may see.
 fn write(machine: &Machine) {
-    let waits = [Wait::Accepted, Wait::Written, Wait::Durable];
+    let waits = [Durability::Accepted, Durability::Written, Durability::Durable];
     for (number, wait) in (BEFORE + 1..=COMMITS).zip(waits) {
         machine.store.apply(&commit(machine.table, number), Txn::MAX, wait).unwrap();
     }
@@ -227,7 +227,7 @@ fn dropped_while_at_work(machine: &Arc<Machine>) {
     let threads = [
         at_work(|machine| {
             let commit = commit(machine.table, BEFORE + 1);
-            machine.store.apply(&commit, Txn::MAX, Wait::Durable)?;
+            machine.store.apply(&commit, Txn::MAX, Durability::Durable)?;
             machine.store.flush(machine.table)
         }),
         at_work(|machine| machine.store.compact(machine.table)),
@@ -257,7 +257,7 @@ fn runs_are_joined_while_others_flush_and_read() {
         let put = |machine: &Machine, number: u8| {
             let mut builder = CommitBuilder::new();
             builder.table(machine.table).row(&[number]).set(b"f", b"q", 1, &[number]);
-            machine.store.apply(&builder.finish(), Txn::MAX, Wait::Durable).unwrap();
+            machine.store.apply(&builder.finish(), Txn::MAX, Durability::Durable).unwrap();
             machine.store.flush(machine.table).unwrap();
         };
         let rows = |machine: &Machine| {
