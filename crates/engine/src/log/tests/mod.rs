@@ -7,6 +7,7 @@ mod full;
 mod group;
 mod lifetime;
 mod model;
+mod window;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
