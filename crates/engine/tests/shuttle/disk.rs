@@ -25,7 +25,7 @@ struct Content {
 }
 
 #[derive(Default)]
-struct State {
+struct DiskState {
     names: BTreeMap<PathBuf, usize>,
     files: Vec<Content>,
     /// The number of writes and syncs that succeed before all later ones fail.
@@ -35,7 +35,7 @@ struct State {
     durable_writes_max: usize,
 }
 
-impl State {
+impl DiskState {
     fn find(&self, path: &Path) -> io::Result<usize> {
         self.names.get(path).copied().ok_or(io::ErrorKind::NotFound.into())
     }
@@ -53,7 +53,7 @@ impl State {
 #[derive(Clone)]
 pub struct Disk {
     /// Never held across a step, so it need not be part of the schedule.
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<DiskState>>,
     /// Incremented to yield to other threads; a copy for inspection has none.
     steps: Option<Arc<AtomicU64>>,
 }
@@ -89,16 +89,16 @@ impl Disk {
         let files =
             state.files.iter().map(|content| Content { now: left(content), ..Content::default() });
         let (names, files) = (state.names.clone(), files.collect());
-        let copy = State { names, files, ..State::default() };
+        let copy = DiskState { names, files, ..DiskState::default() };
         Disk { state: Arc::new(Mutex::new(copy)), steps: None }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DiskState> {
         self.state.lock().unwrap()
     }
 
     /// Lets the schedule choose the next thread, then returns the state.
-    fn step(&self) -> MutexGuard<'_, State> {
+    fn step(&self) -> MutexGuard<'_, DiskState> {
         if let Some(steps) = &self.steps {
             steps.fetch_add(1, Ordering::SeqCst);
         }

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use stele_bigtable::Api;
 use stele_bigtable::proto::v2;
 use stele_bigtable::proto::v2::bigtable_client::BigtableClient;
 use stele_bigtable::proto::v2::row_filter::{Filter, Interleave};
 use stele_engine::world::World;
-use stele_engine::{CommitBuilder, Options, Store, Txn, Wait};
+use stele_engine::{CommitBuilder, Durability, Options, Store, Txn};
 use tokio::time::timeout;
 use tonic::Code;
 use tonic::transport::Endpoint;
@@ -37,16 +36,15 @@ fn no_match() -> v2::ReadRowsRequest {
 /// Creates a table of many small rows.
 fn make_rows(dir: &Path, rows: usize) {
     make_table(dir);
-    let store = Arc::new(Store::open(dir, Options::default(), World::real()).unwrap());
-    let api = Api::new(store.clone()).unwrap();
-    let table = api.tables().store().table(TABLE).unwrap();
+    let store = Store::open(dir, Options::default(), World::real()).unwrap();
+    let table = store.table(TABLE).unwrap();
     for from in (0..rows).step_by(50_000) {
         let mut commit = CommitBuilder::new();
         commit.table(table);
         for row in from..rows.min(from + 50_000) {
             commit.row(format!("r{row:08}").as_bytes()).set(b"f", b"q", 0, b"a dull value");
         }
-        store.apply(&commit.finish(), Txn::MAX, Wait::Accepted).unwrap();
+        store.apply(&commit.finish(), Txn::MAX, Durability::Accepted).unwrap();
     }
     store.flush(table).unwrap();
 }

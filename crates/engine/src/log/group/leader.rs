@@ -12,7 +12,8 @@ use super::super::entry::LogEntry;
 use super::super::space::SpaceEstimate;
 use super::super::writer::{GroupIo, LogWriter};
 use super::flights::Landed;
-use super::{GroupLog, GroupState, Level, LogEvent};
+use super::{GroupLog, GroupState, LogEvent};
+use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
@@ -61,7 +62,7 @@ impl GroupLog {
     pub(super) fn wait_until(
         &self,
         mut done: impl FnMut(&mut GroupState) -> bool,
-        level: Level,
+        durability: Durability,
     ) -> Result<()> {
         let mut state = self.state.lock();
         let mut led = false;
@@ -72,16 +73,18 @@ impl GroupLog {
             if let Err(error) = state.check() {
                 break Err(error);
             }
-            match level {
-                Level::Written if state.writing || state.queue.is_empty() => {
+            match durability {
+                // Accepted since it was enqueued: there is nothing to lead.
+                Durability::Accepted => break Ok(()),
+                Durability::Written if state.writing || state.queue.is_empty() => {
                     self.written_moved.wait(&mut state);
                 }
-                Level::Written => self.lead_write(&mut state),
-                Level::Durable if state.may_begin() => {
+                Durability::Written => self.lead_write(&mut state),
+                Durability::Durable if state.may_begin() => {
                     self.lead_sync(&mut state, Batching::Linger);
                     led = true;
                 }
-                Level::Durable => self.durable_moved.wait(&mut state),
+                Durability::Durable => self.durable_moved.wait(&mut state),
             }
         };
         led |= outcome.is_err();

@@ -2,14 +2,16 @@
 //! log order only.
 
 use std::io;
+use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use super::*;
-use crate::log::GroupLog;
+use crate::error::{Error, Result};
 use crate::log::writer::GroupIo;
+use crate::log::{GroupLog, ItemKind, LogEntry, LogOptions, LogReader, LogWriter};
 use crate::world::sim::{Operation, SimFiles};
 use crate::world::{Files, SystemClock};
 
