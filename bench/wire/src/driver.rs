@@ -12,6 +12,8 @@ pub enum Step {
         items: u64,
         bytes: u64,
     },
+    /// An operation that is not reported.
+    Uncounted,
     /// The worker has no more work.
     End,
 }
@@ -55,6 +57,7 @@ where
                 }
                 match result {
                     Ok(Step::End) => break,
+                    Ok(Step::Uncounted) => {}
                     Ok(Step::Done { items, bytes }) => {
                         r.ops += 1;
                         r.items += items;

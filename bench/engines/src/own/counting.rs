@@ -1,6 +1,6 @@
 //! A file system that counts the bytes read from fragments.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,6 +82,10 @@ impl File for CountedFile {
 
     fn sync_data(&self) -> io::Result<()> {
         self.file.sync_data()
+    }
+
+    fn write_durable_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        self.file.write_durable_at(parts, offset)
     }
 
     fn len(&self) -> io::Result<u64> {

@@ -33,7 +33,9 @@ const FLAGS: &[&str] = &[
     "keep",
     "label",
 ];
-const ALL: &str = "load,mutate,read,scan,prefix,rmw,cam";
+const ALL: &str = "load,mutate,read,scan,prefix,rmw,cam,mixed";
+/// The share of writes in `mixed`, in percent.
+const MIXED_WRITES: u64 = 5;
 
 #[derive(Clone)]
 struct Context {
@@ -164,6 +166,12 @@ async fn mutate(mut client: Client, cx: Context, mut rng: Rng) -> StepResult {
     done(1, bytes)
 }
 
+async fn read_one(client: Client, cx: Context, mut rng: Rng) -> StepResult {
+    let keys = vec![key(rng.below(cx.rows))];
+    let rows = bt::RowSet { row_keys: keys, row_ranges: vec![] };
+    read_rows(client, read_request(&cx, Some(rows), 1), 1).await
+}
+
 async fn increment(mut client: Client, cx: Context, mut rng: Rng) -> StepResult {
     let rule = bt::ReadModifyWriteRule {
         family_name: FAMILY.into(),
@@ -251,11 +259,17 @@ async fn run(workload: &str, plan: &Plan, cx: &Context) -> stele_bench_wire::Rep
                             "mutate" => mutate(client, cx, rng).await,
                             "rmw" => increment(client, cx, rng).await,
                             "cam" => check_and_mutate(client, cx, rng).await,
-                            "read" => {
-                                let keys = vec![key(rng.below(cx.rows))];
-                                let rows = bt::RowSet { row_keys: keys, row_ranges: vec![] };
-                                let request = read_request(&cx, Some(rows), 1);
-                                read_rows(client, request, 1).await
+                            "read" => read_one(client, cx, rng).await,
+                            "mixed-read" | "mixed-write" => {
+                                // Both kinds are sent; one of them is counted.
+                                let writes = rng.below(100) < MIXED_WRITES;
+                                let counted = writes == (workload == "mixed-write");
+                                let result = if writes {
+                                    mutate(client, cx, rng).await
+                                } else {
+                                    read_one(client, cx, rng).await
+                                };
+                                if counted { result } else { result.map(|_| Step::Uncounted) }
                             }
                             "prefix" => {
                                 let group = rng.below(groups);
@@ -313,7 +327,7 @@ async fn main() {
     let rows: u64 = flags.get("rows", 100_000);
     assert!(rows >= GROUP && rows.is_multiple_of(GROUP), "--rows must be a multiple of {GROUP}");
     let value_size: usize = flags.get("value-size", 1024);
-    let workloads: Vec<String> = flags.list("workloads", ALL);
+    let workloads: Vec<String> = flags.list("workloads", "load,mutate,read,scan,prefix,rmw,cam");
     let connections: usize = flags.get("connections", 4);
     let parent = "projects/p/instances/i";
     let name = flags.text("table", "btload");
@@ -336,6 +350,13 @@ async fn main() {
         clients: Arc::new(clients),
     };
     let mut loaded = false;
+    let workloads: Vec<String> = workloads
+        .into_iter()
+        .flat_map(|workload| match workload.as_str() {
+            "mixed" => vec!["mixed-read".to_string(), "mixed-write".to_string()],
+            _ => vec![workload],
+        })
+        .collect();
     for concurrency in flags.list("concurrency", "1,16,64") {
         for workload in &workloads {
             if workload == "load" && std::mem::replace(&mut loaded, true) {

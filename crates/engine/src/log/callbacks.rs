@@ -34,9 +34,10 @@ impl Callbacks {
         lists.waiting.insert((index, arrival), callback);
     }
 
-    /// Returns the lowest index that a callback waits for.
-    pub(super) fn lowest(&self) -> Option<u64> {
-        self.lists.lock().waiting.first_key_value().map(|((index, _), _)| *index)
+    /// Whether a callback waits for an index above this one.
+    pub(super) fn any_above(&self, index: u64) -> bool {
+        let lists = self.lists.lock();
+        lists.waiting.last_key_value().is_some_and(|((last, _), _)| *last > index)
     }
 
     /// Marks callbacks up to `durable` as due.

@@ -1,10 +1,12 @@
 //! Group commit: many threads share one log. They reserve space
 //! (`reservation`), enqueue entries and wait for them; one of the waiters
-//! writes and syncs for all (`leader`). A single caller therefore does its own
-//! I/O without a thread switch. A background thread (`background`) handles
-//! what nobody waits for.
+//! writes and syncs for all (`leader`), and another one for those that arrive
+//! meanwhile (`flights`). A single caller therefore does its own I/O without a
+//! thread switch. A background thread (`background`) handles what nobody waits
+//! for.
 
 mod background;
+mod flights;
 mod leader;
 mod reservation;
 
@@ -22,6 +24,7 @@ use crate::error::{Error, Result};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex};
 use crate::world::Clock;
+use flights::Flights;
 use leader::Batching;
 pub use reservation::LogReservation;
 
@@ -38,17 +41,25 @@ struct GroupState {
     /// entries not yet written. `space` is never less than `reserved`.
     space: u64,
     reserved: u64,
-    /// A leader is writing the queue; there is at most one.
+    /// A leader uses the writer; there is at most one.
     writing: bool,
-    /// A leader is syncing; others may write meanwhile.
-    syncing: bool,
-    /// Number of waiters for durability that arrived since the last sync
-    /// started, and before that sync.
+    /// A leader is about to begin a group; there is at most one.
+    gathering: bool,
+    /// The groups under way.
+    flights: Flights,
+    /// Buffers of earlier groups.
+    buffers: Vec<Vec<u8>>,
+    /// Everything up to this index was taken from the queue, and up to
+    /// `covered` it belongs to a group that was begun.
+    taken: u64,
+    covered: u64,
+    /// Number of waiters for durability that arrived since the last group
+    /// was begun, and before that.
     arrived: usize,
     arrived_before: usize,
     /// Duration of the last sync.
     sync_time: Duration,
-    /// When the oldest entry that is not durable became pending.
+    /// When the oldest entry that is not covered became pending.
     pending_since: Option<Duration>,
     /// Whether a background thread is running, and whether it sleeps until
     /// notified.
@@ -93,6 +104,8 @@ pub struct GroupLog {
     linger: Duration,
     counters: Arc<Counters>,
     estimate: SpaceEstimate,
+    /// The writer's highest synced record.
+    synced: Arc<AtomicU64>,
 }
 
 /// Called with the log's lock held: must not call back into the log.
@@ -115,8 +128,9 @@ impl GroupLog {
         clock: Arc<dyn Clock>,
         linger: Duration,
     ) -> GroupLog {
-        let (counters, estimate) = (writer.counters(), writer.estimate());
-        let state = GroupState { last: last_index, ..GroupState::default() };
+        let (counters, estimate, synced) = (writer.counters(), writer.estimate(), writer.synced());
+        let (last, taken, covered) = (last_index, last_index, last_index);
+        let state = GroupState { last, taken, covered, ..GroupState::default() };
         GroupLog {
             state: Mutex::new(state),
             writer: Mutex::new(writer),
@@ -134,6 +148,7 @@ impl GroupLog {
             linger,
             counters,
             estimate,
+            synced,
         }
     }
 
@@ -239,15 +254,18 @@ impl GroupLog {
                 self.callbacks.failed(cause);
             } else {
                 self.arrive(&mut state);
-                self.work.notify_one();
+                if index > state.covered {
+                    self.work.notify_one();
+                }
             }
         }
         self.callbacks.fire();
     }
 
     /// Makes everything enqueued so far durable on this thread and runs the
-    /// callbacks, without lingering. Returns `None` if another thread is
-    /// already syncing. For callers that do their own batching.
+    /// callbacks, without lingering. Returns `None` if that is left to other
+    /// threads: `index` belongs to a group that is under way, or waits for one,
+    /// or no further group may be begun. For callers that do their own batching.
     pub fn sync_if_free(&self, index: u64) -> Option<Result<()>> {
         let mut state = self.state.lock();
         if self.has(index, Durability::Durable) {
@@ -256,14 +274,23 @@ impl GroupLog {
         if let Err(error) = state.check() {
             return Some(Err(error));
         }
-        if state.syncing {
+        if !state.may_begin() {
             return None;
         }
         self.lead_sync(&mut state, Batching::Immediate);
-        let outcome = state.check();
+        let outcome = match state.check() {
+            Ok(()) if !self.has(index, Durability::Durable) => None,
+            outcome => Some(outcome),
+        };
         drop(state);
         self.callbacks.fire();
-        Some(outcome)
+        outcome
+    }
+
+    /// Whether `index` belongs to a group that was begun: it will become durable, or
+    /// the log fails, without anybody else's help.
+    pub fn is_under_way(&self, index: u64) -> bool {
+        index <= self.state.lock().covered
     }
 
     /// Gives access to the writer between two batches, for inspection or to
@@ -275,17 +302,19 @@ impl GroupLog {
     /// Runs a step that writes something other than entries.
     pub fn write(&self, step: impl FnOnce(&mut LogWriter) -> Result<()>) -> Result<()> {
         let mut state = self.state.lock();
-        while state.writing {
-            self.written_moved.wait(&mut state);
-        }
+        self.claim_writer(&mut state);
         // With no free space visible, callers of `reserve` wait until this step
         // is done.
         let reserved = state.reserved;
         state.space = reserved;
-        self.lead(&mut state, |writer| {
-            writer.keep_reserved(reserved);
-            step(writer)
-        })
+        let outcome = self.wait_drained(&mut state).and_then(|()| {
+            self.use_writer(&mut state, |writer| {
+                writer.keep_reserved(reserved);
+                step(writer)
+            })
+        });
+        self.release_writer(&mut state);
+        outcome
     }
 
     /// Waits until the entry `index`, and all before it, have reached
@@ -320,6 +349,11 @@ impl GroupLog {
 }
 
 impl GroupState {
+    /// Whether there is something to begin a group for, and nothing against it.
+    fn may_begin(&self) -> bool {
+        self.last > self.covered && !self.gathering && !self.flights.is_full()
+    }
+
     fn check(&self) -> Result<()> {
         match &self.stopped {
             Some(cause) => Err(Error::Stopped(cause.clone())),

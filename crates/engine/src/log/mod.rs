@@ -1,8 +1,8 @@
 //! The write-ahead log: one durable sequence of records for all tables.
 //!
-//! Entries pass through [`GroupLog`], where one waiting thread writes for all
-//! of them, to [`LogWriter`], which appends checksummed records to preallocated
-//! segments. After a restart, [`LogReader`] returns the payloads in order, or
+//! Entries pass through [`GroupLog`], where waiting threads write for all of
+//! them, two groups at a time, to [`LogWriter`], which appends checksummed
+//! records to preallocated segments. After a restart, [`LogReader`] returns the payloads in order, or
 //! reports data loss. The log does not interpret payloads. `docs/format-log.md`
 //! specifies the format.
 
@@ -24,6 +24,7 @@ mod survey;
 mod tail;
 #[cfg(test)]
 mod tests;
+mod vectored;
 mod window;
 mod writer;
 

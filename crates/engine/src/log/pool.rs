@@ -18,6 +18,10 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 pub(super) struct SegmentFile {
     pub path: PathBuf,
     pub file: Arc<dyn File>,
+    /// A second handle, for the second of two groups that are under way: the
+    /// kernel reports a failed write-back once per handle, possibly to a sync
+    /// whose own bytes are sound.
+    pub second: Arc<dyn File>,
     pub file_bytes: u64,
 }
 
@@ -129,11 +133,11 @@ impl Pool {
         let open = || {
             let exists = self.files.exists(&path)?;
             let file = if exists { self.files.open(&path)? } else { self.files.create(&path)? };
-            Ok((file.len()?, file))
+            Ok((file.len()?, file, self.files.open(&path)?))
         };
-        let (file_bytes, file) =
+        let (file_bytes, file, second) =
             open().map_err(|error| Error::io("creating log segment", &path, error))?;
-        Ok(SegmentFile { path, file, file_bytes })
+        Ok(SegmentFile { path, file, second, file_bytes })
     }
 
     fn write_head(&self, space: &SegmentFile, head: &[u8]) -> io::Result<()> {

@@ -93,6 +93,14 @@ impl RecordHeader {
     /// Appends the record to `out`. The payload comes in two pieces, to avoid
     /// copying the body behind the prefix.
     pub(super) fn encode(&self, prefix: &[u8], body: &[u8], out: &mut Vec<u8>) {
+        let padding = self.encode_head(prefix, body, out);
+        out.extend_from_slice(body);
+        out.resize(out.len() + padding, 0);
+    }
+
+    /// Appends the header and the prefix to `out`; the body and as many zeros as
+    /// it returns must follow.
+    pub(super) fn encode_head(&self, prefix: &[u8], body: &[u8], out: &mut Vec<u8>) -> usize {
         let length = prefix.len() + body.len();
         assert!(length <= RECORD_BYTES_MAX, "a record of {length} bytes was not split");
         let start = out.len();
@@ -105,10 +113,9 @@ impl RecordHeader {
         out.extend_from_slice(&self.stream.to_le_bytes());
         out.extend_from_slice(&[self.kind as u8, 0, 0, 0, 0, 0]);
         out.extend_from_slice(prefix);
-        out.extend_from_slice(body);
-        let crc = crc32c::crc32c(&out[start + 4..]);
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&out[start + 4..]), body);
         out[start..start + 4].copy_from_slice(&crc.to_le_bytes());
-        out.resize(start + record_bytes(length), 0);
+        record_bytes(length) - HEADER_BYTES - length
     }
 }
 

@@ -3,9 +3,10 @@
 //! of a failed write or sync is unknown until the log is read again.
 
 mod allocation;
+mod group_io;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -22,7 +23,9 @@ use super::space::SpaceEstimate;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::error::{Error, Result};
-use crate::world::{File, Files};
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::world::Files;
+pub(super) use group_io::GroupIo;
 
 /// Minimum useful size of a part at the end of a segment.
 const PART_BYTES_MIN: usize = 512;
@@ -55,9 +58,10 @@ pub struct LogWriter {
     buffered_records: u64,
     next_segment: u64,
     next_record: u64,
-    /// Highest record known to be synced.
-    synced: u64,
-    /// Whether something was written since the last sync.
+    /// Highest record known to be synced, together with all before it.
+    synced: Arc<AtomicU64>,
+    /// Whether something was written, or the file extended, since the last sync of
+    /// the whole file began. Records written with their own sync do not count.
     dirty: bool,
     states: BTreeMap<u16, Bytes>,
     /// Bytes reserved for the states at the start of every new segment.
@@ -113,7 +117,7 @@ impl LogWriter {
             buffered_records: 0,
             next_segment: end.next_segment,
             next_record: end.next_record,
-            synced: if options.sync { end.next_record - 1 } else { 0 },
+            synced: Arc::new(AtomicU64::new(if options.sync { end.next_record - 1 } else { 0 })),
             dirty: false,
             states: end.states,
             state_bytes,
@@ -139,38 +143,6 @@ impl LogWriter {
     /// Makes everything written so far durable.
     pub fn sync(&mut self) -> Result<()> {
         self.guarded(LogWriter::sync_active)
-    }
-
-    /// Returns what must be synced to make everything appended so far durable,
-    /// so that the writer can be unlocked during the sync; `None` if nothing is
-    /// pending.
-    pub(super) fn begin_sync(&mut self) -> Result<Option<SyncPoint>> {
-        self.guarded(|_| Ok(()))?;
-        if !self.dirty || !self.sync {
-            return Ok(None);
-        }
-        let active = self.active.as_ref().expect("only an active segment gets dirty");
-        let segment = self.segments.last().expect("the active segment is in the list");
-        Ok(Some(SyncPoint {
-            file: active.space.file.clone(),
-            path: active.space.path.clone(),
-            segment: segment.sequence,
-            record: self.next_record - 1,
-        }))
-    }
-
-    /// Records the outcome of a sync.
-    pub(super) fn end_sync(&mut self, point: &SyncPoint, outcome: Result<()>) -> Result<()> {
-        self.guarded(|writer| {
-            outcome?;
-            writer.counters.synced();
-            writer.synced = writer.synced.max(point.record);
-            let active = writer.segments.last().map(|segment| segment.sequence);
-            if active == Some(point.segment) && point.record == writer.next_record - 1 {
-                writer.dirty = false;
-            }
-            Ok(())
-        })
     }
 
     /// Invalidates the stream's entries from `from_index` on.
@@ -266,6 +238,16 @@ impl LogWriter {
         self.counters.clone()
     }
 
+    /// Returns the highest synced record, which the owner of the groups raises.
+    pub(super) fn synced(&self) -> Arc<AtomicU64> {
+        self.synced.clone()
+    }
+
+    /// Stops the writer, because a group that it began has failed.
+    pub(super) fn stop(&mut self, cause: &Error) {
+        self.stopped.get_or_insert_with(|| Arc::new(cause.clone()));
+    }
+
     /// Runs a step that modifies the log; a failure stops the writer.
     fn guarded(&mut self, step: impl FnOnce(&mut LogWriter) -> Result<()>) -> Result<()> {
         self.check()?;
@@ -326,7 +308,7 @@ impl LogWriter {
             RecordHeader {
                 tag: header.tag,
                 record,
-                synced: self.synced,
+                synced: self.synced.load(Ordering::Acquire),
                 index: 0,
                 stream: *stream,
                 kind: RecordKind::State,
@@ -339,7 +321,7 @@ impl LogWriter {
         self.next_segment += 1;
         self.next_record += self.states.len() as u64;
         if self.sync {
-            self.synced = self.next_record - 1;
+            self.synced.store(self.next_record - 1, Ordering::Release);
         }
         if !self.states.is_empty() {
             self.counters.wrote(self.states.len() as u64, head.len() as u64);
@@ -354,18 +336,20 @@ impl LogWriter {
 
     /// Appends a record to the buffer. The caller has ensured that it fits.
     fn encode(&mut self, kind: RecordKind, stream: u16, index: u64, prefix: &[u8], body: &[u8]) {
-        let segment = self.segments.last_mut().expect("the record has space in a segment");
-        let (record, synced) = (self.next_record, self.synced);
-        RecordHeader { tag: self.tag, record, synced, index, stream, kind }.encode(
-            prefix,
-            body,
-            &mut self.buffer,
-        );
-        self.next_record += 1;
+        let header = self.next_header(kind, stream, index);
+        header.encode(prefix, body, &mut self.buffer);
         self.buffered_records += 1;
+    }
+
+    /// Assigns the next record number, in the active segment.
+    fn next_header(&mut self, kind: RecordKind, stream: u16, index: u64) -> RecordHeader {
+        let segment = self.segments.last_mut().expect("the record has space in a segment");
         if kind.is_data() {
             segment.note(stream, index);
         }
+        let (record, synced) = (self.next_record, self.synced.load(Ordering::Acquire));
+        self.next_record += 1;
+        RecordHeader { tag: self.tag, record, synced, index, stream, kind }
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -398,25 +382,9 @@ impl LogWriter {
         let SegmentFile { file, path, .. } = &active.space;
         file.sync_data().map_err(|error| Error::io("syncing log segment", path, error))?;
         self.counters.synced();
-        self.synced = self.next_record - 1;
+        self.synced.store(self.next_record - 1, Ordering::Release);
         self.dirty = false;
         Ok(())
-    }
-}
-
-/// A sync in progress: records up to `record` are in `file` or in earlier
-/// segments.
-pub(super) struct SyncPoint {
-    file: Arc<dyn File>,
-    path: PathBuf,
-    segment: u64,
-    record: u64,
-}
-
-impl SyncPoint {
-    pub(super) fn sync(&self) -> Result<()> {
-        let synced = self.file.sync_data();
-        synced.map_err(|error| Error::io("syncing log segment", &self.path, error))
     }
 }
 

@@ -164,4 +164,27 @@ mod tests {
         write(&store, sound, b"s", 250_000);
         assert_eq!(due(Readiness::BackingOff, false), Some((sound, Reason::Memory)));
     }
+
+    #[test]
+    fn a_table_that_is_rarely_written_does_not_hold_more_log_than_half_the_budget() {
+        let mut options = Options::default();
+        options.memory.budget_bytes = 1 << 20;
+        options.flush.budget_percent = 90;
+        let store = open(options);
+        let [small, large] = ["small", "large"].map(|name| create_table(&store, name));
+        write(&store, small, b"r", 10);
+        let oldest = store.engine.latest();
+        write(&store, large, b"r", 400_000);
+        let due = |of_small: u64, of_large: u64| {
+            let pinned = |txn: Txn| if txn <= oldest { of_small } else { of_large };
+            let free = |_: &FlushTarget| Readiness::Free;
+            let due = flush::due(&store.engine.tables, &pinned, &free, false);
+            due.map(|(target, reason)| (target.table.id, reason))
+        };
+        assert_eq!(due(500_000, 400_000), None);
+        assert_eq!(due(530_000, 400_000), Some((small, Reason::Replay)));
+        store.flush(small).unwrap();
+        assert_eq!(due(0, 1_000_000), None, "its memory is not small");
+        assert_eq!(due(0, 1_100_000), Some((large, Reason::Replay)));
+    }
 }

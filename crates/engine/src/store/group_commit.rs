@@ -1,13 +1,16 @@
 //! Group commit for asynchronous callers. Concurrent small commits become
 //! durable by one sync, which one of the waiting tasks performs on its own
 //! thread: no other thread has to be woken for the sync, or to wake the tasks.
-//! Commits that arrive during a sync wait; when it finishes, one of them leads
-//! the next sync. So one group is being synced while the next one gathers.
+//! Commits that arrive during a sync are the next group, which another task syncs
+//! at the same time; those that arrive during both wait. When a sync finishes, one
+//! of them leads the next.
 //!
 //! `log/group.rs` does the same for threads that block.
 
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use futures_channel::oneshot;
 
@@ -19,18 +22,36 @@ use crate::txn::Txn;
 
 /// The maximum number of times a leader yields to other tasks before it syncs.
 const GATHER_TURNS: usize = 8;
+/// The longest that a leader should yield for each commit that it gains. Where
+/// yielding takes longer, most of the other tasks do not write, and the group would
+/// wait for them in vain.
+const GATHER_TIME: Duration = Duration::from_micros(400);
+/// The number of groups that do not gather after one that did so in vain.
+const GATHER_SKIPS: u32 = 31;
+/// Maximum number of tasks that sync at the same time.
+const SYNCS_MAX: usize = 2;
 
 /// The tasks that wait for the next sync.
 #[derive(Default)]
 pub struct GroupCommit {
     members: Mutex<Members>,
+    /// The number of groups that will not gather.
+    gather_skips: AtomicU32,
 }
 
 #[derive(Default)]
 struct Members {
-    /// Whether a task leads or has been notified to lead.
-    led: bool,
+    /// Whether a task gathers commits for a group or has been notified to.
+    gathering: bool,
+    /// The number of tasks that sync a group.
+    syncing: usize,
     waiting: Vec<(Txn, oneshot::Sender<Turn>)>,
+}
+
+impl Members {
+    fn may_lead(&self) -> bool {
+        !self.gathering && self.syncing < SYNCS_MAX
+    }
 }
 
 /// The notification sent to a waiting task.
@@ -41,11 +62,39 @@ enum Turn {
 
 /// The right to sync for the group. Dropping it passes leadership on, because a
 /// task can be cancelled at any time.
-struct Lead(Option<Arc<Engine>>);
+struct Lead {
+    engine: Option<Arc<Engine>>,
+    syncing: bool,
+}
+
+impl Lead {
+    /// Called with `Members::gathering` set.
+    fn new(engine: &Arc<Engine>) -> Lead {
+        Lead { engine: Some(engine.clone()), syncing: false }
+    }
+
+    /// Ends gathering, so that another task can gather the next group meanwhile.
+    fn begin_sync(&mut self) {
+        if let Some(engine) = &self.engine {
+            let mut members = engine.group_commit.members.lock();
+            members.gathering = false;
+            members.syncing += 1;
+            self.syncing = true;
+        }
+    }
+}
 
 impl Drop for Lead {
     fn drop(&mut self) {
-        if let Some(engine) = self.0.take() {
+        if let Some(engine) = self.engine.take() {
+            {
+                let mut members = engine.group_commit.members.lock();
+                if self.syncing {
+                    members.syncing -= 1;
+                } else {
+                    members.gathering = false;
+                }
+            }
             engine.pass_lead();
         }
     }
@@ -67,7 +116,7 @@ impl Store {
         if self.engine.is_durable(txn) {
             return Ok(());
         }
-        let lead = match self.engine.join_group(txn) {
+        let mut lead = match self.engine.join_group(txn) {
             Ok(lead) => lead,
             Err(turn) => match turn.await {
                 Ok(Turn::Lead(lead)) => lead,
@@ -75,7 +124,12 @@ impl Store {
                 Err(_) => unreachable!("every waiting task is notified"),
             },
         };
-        let outcome = self.sync_group(txn, yield_now).await;
+        self.gather(yield_now).await;
+        lead.begin_sync();
+        let outcome = match self.sync_if_free(txn) {
+            Some(outcome) => outcome,
+            None => self.durable_by_log(txn).await,
+        };
         drop(lead);
         outcome
     }
@@ -92,23 +146,26 @@ impl Store {
     }
 
     /// Yields to the other tasks as long as they add commits, so that one sync
-    /// serves all of them, and then syncs.
-    async fn sync_group<F: Future<Output = ()>>(
-        &self,
-        txn: Txn,
-        yield_now: impl Fn() -> F,
-    ) -> Result<()> {
+    /// serves all of them.
+    async fn gather<F: Future<Output = ()>>(&self, yield_now: impl Fn() -> F) {
+        if self.engine.group_commit.skips_gathering() {
+            return;
+        }
+        let clock = &self.engine.tables.world.clock;
         let mut latest = self.engine.latest();
         for _ in 0..GATHER_TURNS {
+            let started = clock.elapsed();
             yield_now().await;
             let before = mem::replace(&mut latest, self.engine.latest());
-            if latest == before {
+            let gained = latest.raw() - before.raw();
+            let spent = clock.elapsed().saturating_sub(started);
+            if spent > GATHER_TIME * u32::try_from(gained.max(1)).unwrap_or(u32::MAX) {
+                self.engine.group_commit.gather_skips.store(GATHER_SKIPS, Ordering::Relaxed);
                 break;
             }
-        }
-        match self.sync_if_free(txn) {
-            Some(outcome) => outcome,
-            None => self.durable_by_log(txn).await,
+            if gained == 0 {
+                break;
+            }
         }
     }
 }
@@ -118,12 +175,13 @@ impl Engine {
         self.durable() >= txn
     }
 
-    /// Becomes the leader if there is none; otherwise returns a receiver for the
-    /// notification.
+    /// Becomes the leader if the group needs one; otherwise returns a receiver for
+    /// the notification.
     fn join_group(self: &Arc<Self>, txn: Txn) -> Result<Lead, oneshot::Receiver<Turn>> {
         let mut members = self.group_commit.members.lock();
-        if !mem::replace(&mut members.led, true) {
-            return Ok(Lead(Some(self.clone())));
+        if members.may_lead() {
+            members.gathering = true;
+            return Ok(Lead::new(self));
         }
         let (notify, turn) = oneshot::channel();
         members.waiting.push((txn, notify));
@@ -136,10 +194,14 @@ impl Engine {
         let is_done = |(txn, _): &mut (Txn, _)| self.is_durable(*txn);
         let waiting = &self.group_commit.members;
         let done: Vec<_> = waiting.lock().waiting.extract_if(.., is_done).collect();
-        while let Some(notify) = self.group_commit.next_leader() {
+        let under_way = |txn: Txn| self.log.is_under_way(txn.raw());
+        while let Some(notify) = self.group_commit.next_leader(under_way) {
             // If the waiting task was cancelled, try the next one.
-            match notify.send(Turn::Lead(Lead(Some(self.clone())))) {
-                Err(Turn::Lead(mut unsent)) => unsent.0 = None,
+            match notify.send(Turn::Lead(Lead::new(self))) {
+                Err(Turn::Lead(mut unsent)) => {
+                    unsent.engine = None;
+                    self.group_commit.members.lock().gathering = false;
+                }
                 _ => break,
             }
         }
@@ -150,17 +212,30 @@ impl Engine {
 }
 
 impl GroupCommit {
-    /// Removes and returns the next leader; without one, the group has no leader.
-    fn next_leader(&self) -> Option<oneshot::Sender<Turn>> {
+    /// Removes and returns the next leader, if one is needed. Tasks whose commits
+    /// are `under_way` to the disk are left to those that sync.
+    fn next_leader(&self, under_way: impl Fn(Txn) -> bool) -> Option<oneshot::Sender<Turn>> {
         let mut members = self.members.lock();
+        let newest = members.waiting.last();
+        let covered = members.syncing > 0 && newest.is_some_and(|(txn, _)| under_way(*txn));
+        if covered || !members.may_lead() {
+            return None;
+        }
         let next = members.waiting.pop();
-        members.led = next.is_some();
+        members.gathering = next.is_some();
         next.map(|(_, notify)| notify)
+    }
+
+    /// Whether this group does not gather; counts the groups that do not.
+    fn skips_gathering(&self) -> bool {
+        let skip = |skips: u32| skips.checked_sub(1);
+        self.gather_skips.fetch_update(Ordering::Relaxed, Ordering::Relaxed, skip).is_ok()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::future::poll_fn;
     use std::io;
     use std::path::Path;
@@ -181,13 +256,14 @@ mod tests {
         store: Store,
         table: TableId,
         files: SimFiles,
+        clock: Arc<ManualClock>,
     }
 
     impl Bench {
         fn new() -> Bench {
-            let files = SimFiles::new(1);
+            let (files, clock) = (SimFiles::new(1), Arc::new(ManualClock::at(1_000_000)));
             let world = World {
-                clock: Arc::new(ManualClock::at(1_000_000)),
+                clock: clock.clone(),
                 files: Arc::new(files.clone()),
                 random: Arc::new(SeededRandom::new(1)),
                 spawner: None,
@@ -195,7 +271,7 @@ mod tests {
             let store = Store::open(Path::new("/store"), Options::default(), world).unwrap();
             let schema = Schema::with_families([Family::new("f")]).unwrap();
             let table = store.create_table("t", schema).unwrap();
-            Bench { store, table, files }
+            Bench { store, table, files, clock }
         }
 
         fn write(&self) -> Txn {
@@ -214,7 +290,8 @@ mod tests {
         }
 
         fn is_led(&self) -> bool {
-            self.store.engine.group_commit.members.lock().led
+            let members = self.store.engine.group_commit.members.lock();
+            members.gathering || members.syncing > 0
         }
 
         fn syncs(&self) -> u64 {
@@ -273,6 +350,46 @@ mod tests {
         assert!(!bench.is_led());
         let syncs = bench.syncs() - before;
         assert!(syncs <= 400, "{syncs} syncs for 4000 commits");
+    }
+
+    /// Where the other tasks take long and do not write, gathering stops.
+    #[test]
+    fn a_leader_does_not_wait_for_tasks_that_do_not_write() {
+        let bench = Bench::new();
+        let yields = Cell::new(0);
+        let slow = || {
+            yields.set(yields.get() + 1);
+            bench.clock.advance(Duration::from_millis(3));
+            yield_now()
+        };
+        for _ in 0..=GATHER_SKIPS {
+            let txn = bench.write();
+            block_on(bench.store.durable(txn, slow)).unwrap();
+            assert_eq!(yields.get(), 1);
+        }
+        let txn = bench.write();
+        block_on(bench.store.durable(txn, slow)).unwrap();
+        assert_eq!(yields.get(), 2, "it tries again");
+    }
+
+    /// Commits that arrive while a group is synced are synced at the same time, by
+    /// another task; more wait.
+    #[test]
+    fn scale_5_2_two_tasks_sync_at_the_same_time() {
+        let bench = Bench::new();
+        block_on(bench.durable(bench.write())).unwrap();
+        let txns = [bench.write(), bench.write(), bench.write()];
+        let mut leads = [(); 2].map(|()| bench.store.engine.join_group(txns[0]).ok());
+        assert!(leads[0].is_some() && leads[1].is_none(), "one gathers");
+        leads[0].as_mut().unwrap().begin_sync();
+        leads[1] = bench.store.engine.join_group(txns[1]).ok();
+        leads[1].as_mut().unwrap().begin_sync();
+        let mut waits = pin!(bench.durable(txns[2]));
+        assert!(poll(waits.as_mut()).is_pending());
+        assert!(!bench.store.engine.group_commit.members.lock().gathering, "both sync");
+        drop(leads);
+        block_on(waits).unwrap();
+        assert!(bench.is_durable(txns[2]) && !bench.is_led());
     }
 
     #[test]

@@ -77,7 +77,7 @@ impl Store {
     }
 
     /// Makes all commits up to `txn` durable on this thread. Returns `None` if
-    /// another thread is already syncing; use `on_durable` to wait for it.
+    /// other threads are syncing them; use `on_durable` to wait for it.
     pub fn sync_if_free(&self, txn: Txn) -> Option<Result<()>> {
         self.engine.log.sync_if_free(txn.raw())
     }

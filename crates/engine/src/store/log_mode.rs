@@ -69,6 +69,11 @@ impl LogMode {
         self.own().map_or(Some(Ok(())), |log| log.sync_if_free(txn))
     }
 
+    /// Whether a txn belongs to a group that is being synced, or is durable.
+    pub fn is_under_way(&self, txn: u64) -> bool {
+        self.own().is_none_or(|log| log.is_under_way(txn))
+    }
+
     pub fn drive(&self, durability: Durability) -> Result<()> {
         self.own().map_or(Ok(()), |log| log.drive(durability))
     }

@@ -12,6 +12,9 @@ use crate::memory::MemoryFragment;
 use crate::tablet::{Table, Tables};
 use crate::txn::Txn;
 
+/// Memory smaller than this fraction of the log that it pins is small.
+const SMALL_SHARE: u64 = 8;
+
 /// What a flush needs from the owner of the log: a store, or recovery.
 pub trait FlushLog {
     /// Seals a group's active memory fragment while writers are locked out.
@@ -111,7 +114,8 @@ pub fn due(
         return Some((target, Reason::Memory));
     }
     let oldest = candidates.iter().min_by_key(|candidate| candidate.txn_min)?;
-    if pinned(oldest.txn_min) > options.replay_bytes_max {
+    let pinned_bytes = pinned(oldest.txn_min);
+    if pinned_bytes > options.replay_bytes_max.min(log_bytes_max(tables, oldest, pinned_bytes)) {
         return Some((oldest.target.clone(), Reason::Replay));
     }
     let now = tables.world.clock.elapsed();
@@ -119,6 +123,15 @@ pub fn due(
         candidate.since.is_some_and(|since| now.saturating_sub(since) >= options.age_max)
     };
     candidates.iter().find(aged).map(|candidate| (candidate.target.clone(), Reason::Age))
+}
+
+/// Returns how much log memory may pin: the log stays within twice the memory
+/// budget, and memory that is small compared with the log that it pins, such as that
+/// of a table that is rarely written, is flushed earlier, so that segments can be
+/// reused.
+fn log_bytes_max(tables: &Tables, oldest: &Candidate, pinned_bytes: u64) -> u64 {
+    let budget = tables.resources.budget.limit() as u64;
+    if (oldest.bytes as u64) < pinned_bytes / SMALL_SHARE { budget / 2 } else { budget }
 }
 
 /// Returns the group whose flush frees the most memory and log.

@@ -2,16 +2,20 @@
 //! the process, whatever the umask.
 
 use std::fs;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 
 use super::files::{DirLock, File, Files};
 
 /// The permissions of new files and directories.
 pub const FILE_MODE: u32 = 0o600;
 pub const DIR_MODE: u32 = 0o700;
+/// The maximum number of parts of one write (IOV_MAX).
+const PARTS_MAX: usize = 1024;
 
 /// Files on local disk.
 pub struct Disk;
@@ -91,6 +95,34 @@ impl File for fs::File {
         fs::File::sync_data(self)
     }
 
+    fn write_durable_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        let mut parts = parts.to_vec();
+        let (mut rest, mut at) = (&mut parts[..], offset);
+        // Skips empty parts.
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            let batch = &rest[..rest.len().min(PARTS_MAX)];
+            match pwritev2(self, batch, at, ReadWriteFlags::DSYNC) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => {
+                    IoSlice::advance_slices(&mut rest, written);
+                    at += written as u64;
+                }
+                Err(Errno::INTR) => {}
+                // A file system that does not know the flag.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    for part in rest.iter() {
+                        FileExt::write_all_at(self, part, at)?;
+                        at += part.len() as u64;
+                    }
+                    return fs::File::sync_data(self);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
     fn len(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
     }
@@ -107,6 +139,22 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn a_durable_write_writes_all_parts_however_many() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = Disk.create(&dir.path().join("file")).unwrap();
+        file.write_all_at(&[9; 10], 0).unwrap();
+        let bytes: Vec<Vec<u8>> =
+            (0..3 * PARTS_MAX).map(|number| vec![number as u8; number % 5]).collect();
+        let parts: Vec<IoSlice<'_>> = bytes.iter().map(|part| IoSlice::new(part)).collect();
+        file.write_durable_at(&parts, 7).unwrap();
+        let expected = [vec![9; 7], bytes.concat()].concat();
+        let mut found = vec![0; file.len().unwrap() as usize];
+        file.read_exact_at(&mut found, 0).unwrap();
+        assert!(found == expected);
+        file.write_durable_at(&[], 7).unwrap();
+    }
 
     #[test]
     fn only_the_owner_may_read_what_is_created() {

@@ -1,6 +1,6 @@
 //! The file layer: the few file system operations that the engine needs.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -37,6 +37,18 @@ pub trait File: Send + Sync {
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
     /// Syncs the bytes and the length.
     fn sync_data(&self) -> io::Result<()>;
+    /// Writes all of `parts`, one after the other, at `offset`, and returns once these
+    /// bytes can be read back after a power failure. Other unsynced bytes of the file
+    /// stay unsynced. An error may be reported to any of the calls that are under way
+    /// on the same handle: concurrent callers need a handle each.
+    fn write_durable_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        let mut at = offset;
+        for part in parts {
+            self.write_all_at(part, at)?;
+            at += part.len() as u64;
+        }
+        self.sync_data()
+    }
     fn len(&self) -> io::Result<u64>;
     fn is_empty(&self) -> io::Result<bool> {
         Ok(self.len()? == 0)

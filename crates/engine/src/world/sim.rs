@@ -12,7 +12,7 @@ mod machine;
 mod names;
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -229,6 +229,15 @@ impl File for SimFile {
     fn sync_data(&self) -> io::Result<()> {
         self.holds.pass(Operation::Sync, &self.path);
         self.machine.lock().sync(&self.path, self.number)
+    }
+
+    /// The write and its sync are two steps: others write, or the power fails, between
+    /// them.
+    fn write_durable_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        let buf: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        self.write_all_at(&buf, offset)?;
+        self.holds.pass(Operation::Sync, &self.path);
+        self.machine.lock().sync_range(&self.path, self.number, offset, buf.len())
     }
 
     fn len(&self) -> io::Result<u64> {

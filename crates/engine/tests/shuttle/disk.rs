@@ -4,7 +4,7 @@
 //! files.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -19,6 +19,8 @@ struct Content {
     /// The synced contents, and the number of writes that they include.
     synced: Vec<u8>,
     synced_writes: u64,
+    /// The ranges that were written durably by themselves.
+    ranges: Vec<(usize, Vec<u8>)>,
     removed: bool,
 }
 
@@ -28,6 +30,9 @@ struct DiskState {
     files: Vec<Content>,
     /// The number of writes and syncs that succeed before all later ones fail.
     operations_left: Option<u32>,
+    /// The number of durable writes under way, and the largest so far.
+    durable_writes: usize,
+    durable_writes_max: usize,
 }
 
 impl DiskState {
@@ -74,12 +79,17 @@ impl Disk {
         self.copy(|content| content.synced.clone())
     }
 
+    /// Returns the largest number of durable writes that were under way at once.
+    pub fn durable_writes_max(&self) -> usize {
+        self.state().durable_writes_max
+    }
+
     fn copy(&self, left: impl Fn(&Content) -> Vec<u8>) -> Disk {
         let state = self.state();
         let files =
             state.files.iter().map(|content| Content { now: left(content), ..Content::default() });
-        let copy =
-            DiskState { names: state.names.clone(), files: files.collect(), operations_left: None };
+        let (names, files) = (state.names.clone(), files.collect());
+        let copy = DiskState { names, files, ..DiskState::default() };
         Disk { state: Arc::new(Mutex::new(copy)), steps: None }
     }
 
@@ -163,6 +173,14 @@ impl Files for Disk {
     }
 }
 
+fn write_at(content: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+    let end = at + bytes.len();
+    if content.len() < end {
+        content.resize(end, 0);
+    }
+    content[at..end].copy_from_slice(bytes);
+}
+
 struct DiskFile {
     disk: Disk,
     number: usize,
@@ -185,13 +203,31 @@ impl File for DiskFile {
         let mut state = self.disk.step();
         state.count_operation()?;
         let content = &mut state.files[self.number];
-        let end = offset as usize + buf.len();
-        if content.now.len() < end {
-            content.now.resize(end, 0);
-        }
-        content.now[offset as usize..end].copy_from_slice(buf);
+        write_at(&mut content.now, offset as usize, buf);
         content.writes += 1;
         Ok(())
+    }
+
+    /// Makes its own bytes durable, and no others.
+    fn write_durable_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        self.write_all_at(&bytes, offset)?;
+        let under_way = |change: fn(usize) -> usize| {
+            let mut state = self.disk.state();
+            state.durable_writes = change(state.durable_writes);
+            state.durable_writes_max = state.durable_writes_max.max(state.durable_writes);
+        };
+        under_way(|writes| writes + 1);
+        let mut state = self.disk.step();
+        let counted = state.count_operation();
+        if counted.is_ok() {
+            let content = &mut state.files[self.number];
+            write_at(&mut content.synced, offset as usize, &bytes);
+            content.ranges.push((offset as usize, bytes));
+        }
+        drop(state);
+        under_way(|writes| writes - 1);
+        counted
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -202,6 +238,10 @@ impl File for DiskFile {
         // A sync that began later may have finished first.
         if begun.writes > content.synced_writes {
             (content.synced, content.synced_writes) = (begun.now, begun.writes);
+            let Content { synced, ranges, .. } = content;
+            for (at, bytes) in &ranges[begun.ranges.len()..] {
+                write_at(synced, *at, bytes);
+            }
         }
         Ok(())
     }

@@ -282,3 +282,33 @@ fn a_failed_write_or_sync_is_reported_to_every_caller() {
         background.join().unwrap();
     });
 }
+
+/// Two groups are under way at once in some of the schedules. In none of them is an
+/// entry acknowledged before all earlier ones are durable, also not after a failure.
+#[test]
+fn scale_5_3_acknowledgements_come_in_order_with_two_groups_under_way() {
+    let both = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let seen = both.clone();
+    explore(6_000, move || {
+        let bench = Bench::new();
+        let first = bench.enqueue().unwrap();
+        bench.wait(first, Durability::Durable).unwrap();
+        if thread_rng().gen_range(0..3) == 0 {
+            bench.disk.fail_after(thread_rng().gen_range(0..8));
+        }
+        let background = background(&bench);
+        let callbacks = Arc::new(AtomicU64::new(0));
+        let threads = [Durability::Durable; 3].map(|durability| {
+            let (bench, callbacks) = (bench.clone(), callbacks.clone());
+            thread::spawn(move || commit_until_failure(&bench, durability, &callbacks))
+        });
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        bench.wait_calls(callbacks.load(Ordering::SeqCst) as usize);
+        bench.log.stop();
+        background.join().unwrap();
+        let under_way = bench.disk.durable_writes_max();
+        assert!(under_way <= 2, "{under_way} groups under way");
+        seen.fetch_max(under_way, std::sync::atomic::Ordering::SeqCst);
+    });
+    assert_eq!(both.load(std::sync::atomic::Ordering::SeqCst), 2, "never two groups at once");
+}

@@ -1,7 +1,7 @@
 //! A file layer whose power fails after a chosen number of changes, so that a test can
 //! stop a store inside any of its steps.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -138,6 +138,25 @@ impl File for PoweredFile {
     fn sync_data(&self) -> io::Result<()> {
         self.power.change()?;
         self.file.sync_data()
+    }
+
+    /// The power may fail during the write or before the sync.
+    fn write_durable_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        let buf: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        match self.power.spend() {
+            2.. => {}
+            1 => {
+                self.power.spend();
+                return self.file.write_all_at(&buf, offset).and(Err(power_failure()));
+            }
+            0 => {
+                let half = &buf[..buf.len() / 2];
+                return self.file.write_all_at(half, offset).and(Err(power_failure()));
+            }
+            _ => return Err(power_failure()),
+        }
+        self.power.change()?;
+        self.file.write_durable_at(parts, offset)
     }
 
     fn len(&self) -> io::Result<u64> {

@@ -19,6 +19,7 @@ use crate::private;
 /// fragments are large enough that chains stay short.
 const FRAGMENT_EIGHTHS: u64 = 3;
 const FRAGMENT_BYTES_MAX: u64 = 64 << 20;
+const LOG_SEGMENT_BYTES_MIN: u64 = 4 << 20;
 const LOG_QUEUE_BYTES_MAX: u64 = 16 << 20;
 
 pub struct DataDir {
@@ -78,6 +79,9 @@ fn engine_options(settings: &EffectiveSettings) -> Options {
     options.memory.log_queue_bytes_max = LOG_QUEUE_BYTES_MAX.min(cells);
     let fragment = (cells / 8 * FRAGMENT_EIGHTHS).min(FRAGMENT_BYTES_MAX);
     options.flush.fragment_bytes = usize::try_from(fragment).unwrap_or(usize::MAX);
+    // Enough segments that the log can be released in small steps.
+    let segment = (cells / 8).clamp(LOG_SEGMENT_BYTES_MIN, options.log.segment_bytes);
+    options.log.segment_bytes = segment;
     options.admission.wait_max = timeouts().admission;
     options
 }

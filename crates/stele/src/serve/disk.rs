@@ -3,7 +3,7 @@
 //! cache and syncs that finish sooner than tasks could be moved pay no extra cost.
 
 use std::fs;
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,6 +69,17 @@ impl ServerFile {
     }
 }
 
+impl ServerFile {
+    /// Runs an operation that syncs; notifies the runtime if it is likely to be slow.
+    fn sync_with(&self, sync: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let started = Instant::now();
+        let brief = self.sync_is_brief.load(Ordering::Relaxed);
+        let synced = if brief { sync() } else { in_place(sync) };
+        self.sync_is_brief.store(started.elapsed() < SYNC_BRIEF, Ordering::Relaxed);
+        synced
+    }
+}
+
 impl File for ServerFile {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         let read = self.read_from_memory(buf, offset);
@@ -84,12 +95,11 @@ impl File for ServerFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let started = Instant::now();
-        let sync = || File::sync_data(&self.file);
-        let brief = self.sync_is_brief.load(Ordering::Relaxed);
-        let synced = if brief { sync() } else { in_place(sync) };
-        self.sync_is_brief.store(started.elapsed() < SYNC_BRIEF, Ordering::Relaxed);
-        synced
+        self.sync_with(|| File::sync_data(&self.file))
+    }
+
+    fn write_durable_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        self.sync_with(|| File::write_durable_at(&self.file, parts, offset))
     }
 
     fn len(&self) -> io::Result<u64> {

@@ -18,7 +18,9 @@ impl GroupLog {
         while state.has_background_thread && !self.has(index, Durability::Durable) {
             state.check()?;
             state.durable_wanted = state.durable_wanted.max(index);
-            self.work.notify_one();
+            if index > state.covered {
+                self.work.notify_one();
+            }
             self.durable_moved.wait(&mut state);
         }
         drop(state);
@@ -83,7 +85,7 @@ impl GroupLog {
     /// Returns the time until the background thread must act; `None` if it is idle.
     fn due_in(&self, state: &GroupState) -> Option<Duration> {
         let since = state.pending_since?;
-        if state.durable_wanted > self.durable() || self.callbacks.lowest().is_some() {
+        if state.durable_wanted > state.covered || self.callbacks.any_above(state.covered) {
             return Some(Duration::ZERO);
         }
         Some((since + self.linger).saturating_sub(self.clock.elapsed()))

@@ -2,7 +2,7 @@
 //! demand.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,6 +38,12 @@ impl Faults {
 struct Content {
     now: Vec<u8>,
     synced: Vec<u8>,
+    /// The number of syncs of the whole file that began, and the last of those
+    /// that ended.
+    syncs: u64,
+    synced_by: u64,
+    /// The ranges that were written durably by themselves.
+    ranges: Vec<(usize, Vec<u8>)>,
 }
 
 struct FaultyFile {
@@ -63,7 +69,8 @@ impl FaultyDisk {
     pub fn overwrite(&self, path: &Path, bytes: &[u8]) {
         let file =
             self.names.lock().entry(path.to_path_buf()).or_insert_with(|| self.file()).clone();
-        *file.content.lock() = Content { now: bytes.to_vec(), synced: bytes.to_vec() };
+        *file.content.lock() =
+            Content { now: bytes.to_vec(), synced: bytes.to_vec(), ..Content::default() };
     }
 
     /// Simulates a power failure: any part of the unsynced data may survive.
@@ -86,7 +93,7 @@ impl FaultyDisk {
 
 impl Content {
     fn lose_power(&mut self, random: &dyn Random) {
-        let Content { now, synced } = self;
+        let Content { now, synced, .. } = self;
         if random.next_u64() & 1 == 0 {
             now.truncate(synced.len());
         }
@@ -156,6 +163,27 @@ impl Files for FaultyDisk {
     }
 }
 
+impl FaultyFile {
+    /// Blocks, or fails, as a sync should.
+    fn wait_for_disk(&self) -> io::Result<()> {
+        self.faults.syncs_begun.fetch_add(1, Ordering::SeqCst);
+        *self.faults.synced_by.lock() = Some(thread::current().id());
+        self.faults.unblocked.wait_while(&mut self.faults.syncs_blocked.lock(), |blocked| *blocked);
+        if self.faults.fail_syncs.load(Ordering::SeqCst) {
+            return Err(io::Error::other("a failed sync"));
+        }
+        Ok(())
+    }
+}
+
+fn write_at(content: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+    let end = at + bytes.len();
+    if content.len() < end {
+        content.resize(end, 0);
+    }
+    content[at..end].copy_from_slice(bytes);
+}
+
 impl File for FaultyFile {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         let content = self.content.lock();
@@ -169,24 +197,35 @@ impl File for FaultyFile {
         if self.faults.fail_writes.load(Ordering::SeqCst) {
             return Err(io::Error::other("a failed write"));
         }
-        let mut content = self.content.lock();
-        let end = offset as usize + buf.len();
-        if content.now.len() < end {
-            content.now.resize(end, 0);
-        }
-        content.now[offset as usize..end].copy_from_slice(buf);
+        write_at(&mut self.content.lock().now, offset as usize, buf);
         Ok(())
     }
 
+    /// Covers what was written when it began; others write meanwhile.
     fn sync_data(&self) -> io::Result<()> {
-        let before = self.content.lock().now.clone();
-        self.faults.syncs_begun.fetch_add(1, Ordering::SeqCst);
-        *self.faults.synced_by.lock() = Some(thread::current().id());
-        self.faults.unblocked.wait_while(&mut self.faults.syncs_blocked.lock(), |blocked| *blocked);
-        if self.faults.fail_syncs.load(Ordering::SeqCst) {
-            return Err(io::Error::other("a failed sync"));
+        let (before, sync, ranges) = {
+            let mut content = self.content.lock();
+            content.syncs += 1;
+            (content.now.clone(), content.syncs, content.ranges.len())
+        };
+        self.wait_for_disk()?;
+        let mut content = self.content.lock();
+        if sync > content.synced_by {
+            content.synced_by = sync;
+            content.synced = before;
+            let Content { synced, ranges: durable, .. } = &mut *content;
+            durable[ranges..].iter().for_each(|(at, bytes)| write_at(synced, *at, bytes));
         }
-        self.content.lock().synced = before;
+        Ok(())
+    }
+
+    fn write_durable_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        self.write_all_at(&bytes, offset)?;
+        self.wait_for_disk()?;
+        let mut content = self.content.lock();
+        write_at(&mut content.synced, offset as usize, &bytes);
+        content.ranges.push((offset as usize, bytes));
         Ok(())
     }
 

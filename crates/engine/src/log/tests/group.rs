@@ -53,7 +53,7 @@ fn waiting_for_written_does_not_sync_and_driving_does() {
 }
 
 #[test]
-fn commits_that_meet_at_a_slow_sync_share_the_next_one() {
+fn commits_that_meet_at_slow_syncs_share_the_next_one() {
     const THREADS: u64 = 16;
     let mut test_log = TestLog::new(1 << 16);
     let log = group(&mut test_log, NEVER);
@@ -79,8 +79,8 @@ fn commits_that_meet_at_a_slow_sync_share_the_next_one() {
         assert_eq!(enqueued.iter().take(THREADS as usize).count(), THREADS as usize);
         test_log.disk.faults.block_syncs(false);
     });
-    assert!(log.stats().syncs <= 2, "{:?}", log.stats());
-    assert!(log.stats().writes <= 2, "{:?}", log.stats());
+    assert!(log.stats().syncs <= 3, "{:?}", log.stats());
+    assert!(log.stats().writes <= 3, "{:?}", log.stats());
     let expected: Vec<_> = (1..=THREADS).map(|index| (index, payload(index, 20))).collect();
     assert_eq!(test_log.entries().unwrap(), expected);
 }

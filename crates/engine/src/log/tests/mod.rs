@@ -8,5 +8,6 @@ mod group;
 mod lifetime;
 mod model;
 mod test_log;
+mod window;
 
 pub use self::test_log::{TestLog, entry, is_data_loss, payload};

@@ -7,7 +7,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::log::ItemKind;
+use crate::log::{ItemKind, LogEntry, LogWriter};
+use crate::sync::atomic::Ordering;
 use crate::world::SeededRandom;
 
 #[derive(Clone, Debug)]
@@ -18,14 +19,20 @@ enum Step {
     PutState(u16, u8),
     Release(u64),
     Close,
+    /// Two groups under way at once; which of them reach the disk. Unless both do,
+    /// the power fails then.
+    Groups([Vec<usize>; 2], [bool; 2], u64),
     Kill,
     LosePower(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let bytes = prop_oneof![8 => 0usize..200, 1 => 200usize..4000];
+    let bytes = || prop_oneof![8 => 0usize..200, 1 => 200usize..4000];
+    let sizes = || prop::collection::vec(bytes(), 1..6);
+    let groups = ([sizes(), sizes()], any::<[bool; 2]>(), any::<u64>());
     prop_oneof![
-        6 => prop::collection::vec(bytes, 1..6).prop_map(Step::Append),
+        6 => sizes().prop_map(Step::Append),
+        4 => groups.prop_map(|(sizes, ended, seed)| Step::Groups(sizes, ended, seed)),
         3 => Just(Step::Sync),
         1 => (0u64..5).prop_map(Step::Cut),
         1 => (0u16..3, any::<u8>()).prop_map(|(stream, state)| Step::PutState(stream, state)),
@@ -53,6 +60,18 @@ struct Model {
 }
 
 impl Model {
+    /// Adds entries of these sizes and returns them.
+    fn batch(&mut self, sizes: Vec<usize>) -> Vec<LogEntry> {
+        let mut batch = Vec::new();
+        for bytes in sizes {
+            let payload = payload(self.next_index, bytes);
+            batch.push(entry(self.next_index, payload.clone()));
+            self.done.push(Done::Entry(self.next_index, payload));
+            self.next_index += 1;
+        }
+        batch
+    }
+
     fn states(done: &[Done]) -> BTreeMap<u16, Bytes> {
         let states = done.iter().filter_map(|done| match done {
             Done::State(stream, state) => Some((*stream, Bytes::from(vec![*state; 8]))),
@@ -103,15 +122,43 @@ fn live(steps: Vec<Step>, recycle_max: usize) {
     let mut writer = test_log.start();
     for step in steps {
         match step {
-            Step::Append(sizes) => {
-                let mut batch = Vec::new();
-                for bytes in sizes {
-                    let payload = payload(model.next_index, bytes);
-                    batch.push(entry(model.next_index, payload.clone()));
-                    model.done.push(Done::Entry(model.next_index, payload));
-                    model.next_index += 1;
+            Step::Append(sizes) => writer.append(&model.batch(sizes)).unwrap(),
+            Step::Groups(sizes, ended, seed) => {
+                let [first, second] = sizes.map(|sizes| model.batch(sizes));
+                let before = model.done.len() - first.len() - second.len();
+                let begin = |writer: &mut LogWriter, batch: &[LogEntry], number, drained| {
+                    writer.reserve(1 << 15).unwrap();
+                    writer.begin_group(batch, number, drained, &mut Vec::new()).unwrap()
+                };
+                let first_io = begin(&mut writer, &first, 0, true).expect("none is under way");
+                let second_io = begin(&mut writer, &second, 1, false);
+                match second_io {
+                    Some(second_io) => {
+                        // The second one ends first, if it does.
+                        let ios = [(&second_io, ended[1]), (&first_io, ended[0])];
+                        ios.iter().filter(|(_, ends)| *ends).for_each(|(io, _)| io.run().unwrap());
+                        model.synced = match ended {
+                            [true, true] => before + first.len() + second.len(),
+                            [true, false] => before + first.len(),
+                            [false, _] => model.synced,
+                        };
+                        let record = if ended[0] && ended[1] { second_io.record } else { 0 };
+                        writer.synced().fetch_max(record, Ordering::SeqCst);
+                    }
+                    // The window drains at the end of a segment.
+                    None => {
+                        first_io.run().unwrap();
+                        writer.synced().fetch_max(first_io.record, Ordering::SeqCst);
+                        begin(&mut writer, &second, 1, true).expect("drained").run().unwrap();
+                        writer.sync().unwrap();
+                        model.synced = model.done.len();
+                    }
                 }
-                writer.append(&batch).unwrap();
+                if model.synced < model.done.len() {
+                    test_log.disk.lose_power(&SeededRandom::new(seed));
+                    model.check(&test_log, floor);
+                    writer = test_log.start();
+                }
             }
             Step::Sync => {
                 writer.sync().unwrap();

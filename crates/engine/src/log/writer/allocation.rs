@@ -55,10 +55,16 @@ impl LogWriter {
     fn grow(&mut self, missing: u64) -> Result<()> {
         let segment_bytes = self.estimate.segment_bytes;
         let active = self.active.as_mut().map(|active| &mut active.space);
-        let last = self.pool.last_ready().or(active);
+        let (last, is_active) = match self.pool.last_ready() {
+            Some(ready) => (Some(ready), false),
+            None => (active, true),
+        };
         let Some(space) = last.filter(|space| space.file_bytes < segment_bytes) else {
             return self.pool.prepare(self.next_segment, self.incarnation);
         };
+        // One sync of the whole file allocates the new blocks; otherwise every
+        // group in them would have to record its own.
+        self.dirty |= is_active;
         let step = space.file_bytes.clamp(GROW_BYTES_MIN, GROW_BYTES_MAX);
         let wanted = space.file_bytes + missing.max(step);
         match space.grow(wanted.min(segment_bytes)) {

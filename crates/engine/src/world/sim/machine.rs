@@ -250,11 +250,26 @@ impl Machine {
     }
 
     pub fn sync(&mut self, path: &Path, number: u64) -> io::Result<()> {
+        self.sync_with(path, number, Content::sync)
+    }
+
+    /// Syncs a range of bytes.
+    pub fn sync_range(&mut self, path: &Path, number: u64, at: u64, len: usize) -> io::Result<()> {
+        let at = usize::try_from(at).unwrap_or(usize::MAX);
+        self.sync_with(path, number, |content| content.sync_range(at, len))
+    }
+
+    fn sync_with(
+        &mut self,
+        path: &Path,
+        number: u64,
+        sync: impl FnOnce(&mut Content),
+    ) -> io::Result<()> {
         self.expect_on()?;
         let outcome = self.begin(Operation::Sync, path);
         let content = self.contents.get_mut(&number).expect("a held file has content");
         match outcome {
-            Ok(()) => content.sync(),
+            Ok(()) => sync(content),
             Err(_) => content.fail_sync(&self.random),
         }
         self.counters.syncs += 1;
