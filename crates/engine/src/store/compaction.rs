@@ -142,7 +142,8 @@ mod tests {
             flushed_through: None,
         };
         tables.config.edit(&[ConfigEdit::Splice(splice)]).unwrap();
-        let run = Run::new(vec![tables.fragments.open_link(&file).unwrap()]);
+        let run = Run::new(vec![tables.fragments.link(&file)]);
+        run.iter().flat_map(Run::links).for_each(|link| link.add_reference());
         let table = tables.map.get(table).unwrap();
         table.change(|version| version.tablets[0].chains[0].runs.extend(run.clone()));
         file

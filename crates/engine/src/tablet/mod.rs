@@ -6,11 +6,15 @@
 //! ([`GroupMemory`]) and its tablets in row order. A [`Tablet`] is a range of
 //! rows with one chain per group. A chain is a list of [`Run`]s, oldest
 //! first. A run is one or more [`Link`]s without common rows, read as one sorted
-//! file. A link is a fragment file and the rows of it that are live.
+//! file. A link is a fragment file and the rows of it that are live; the file is opened
+//! when it is first used. `registry` counts the references to each file; `removals`
+//! removes those without any.
 
 mod chain;
 mod fragment_dir;
 mod link;
+mod registry;
+mod removals;
 mod run;
 mod sizes;
 mod table;

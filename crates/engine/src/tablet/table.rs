@@ -1,7 +1,6 @@
 //! A table: its schema, memory fragments and tablets form an immutable version,
 //! which is replaced as a whole.
 
-use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -10,7 +9,6 @@ use super::link::Link;
 use crate::budget::MemoryBudget;
 use crate::cell::commit::TableId;
 use crate::cell::rows::RowRange;
-use crate::config::FileName;
 use crate::memory::MemoryFragment;
 use crate::schema::Schema;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -63,11 +61,7 @@ impl TableVersion {
     pub fn disk_bytes(&self, range: &RowRange) -> u64 {
         let chains = self.tablets.iter().flat_map(|tablet| &tablet.chains);
         let links = chains.flat_map(|chain| &chain.runs).flat_map(|run| run.links_of(range));
-        let of_link = |link: &Arc<Link>| {
-            let part = range.intersection(&link.file.rows);
-            link.fragment().map_or(0, |fragment| fragment.estimate_bytes(&part))
-        };
-        links.map(of_link).sum()
+        links.map(|link| link.bytes_in(range)).sum()
     }
 
     /// Returns the number of runs in the longest chain.
@@ -79,13 +73,12 @@ impl TableVersion {
         self.tablets.iter().flat_map(|tablet| &tablet.chains)
     }
 
-    /// Returns the names of all files in chains.
-    pub fn file_names(&self) -> BTreeSet<FileName> {
-        self.chains().flat_map(Chain::links).map(|link| link.file.name).collect()
+    fn links(&self) -> impl Iterator<Item = &Arc<Link>> {
+        self.chains().flat_map(Chain::links)
     }
 
     fn doom_files(&self) {
-        self.chains().flat_map(Chain::links).for_each(|link| link.doom());
+        self.links().for_each(|link| link.doom());
     }
 }
 
@@ -139,6 +132,7 @@ impl GroupMemory {
 
 impl Table {
     pub fn new(id: TableId, name: String, version: TableVersion) -> Table {
+        version.links().for_each(|link| link.add_reference());
         Table {
             id,
             name,

@@ -1,18 +1,16 @@
 //! All tables of a store: everything but its log. The store applies commits to
 //! it, recovery replays commits into it, and the workers flush and compact it.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::chain::{Chain, Tablet};
 use super::fragment_dir::FragmentDir;
-use super::link::Link;
 use super::run::Run;
 use super::table::{GroupMemory, Table, TableVersion};
 use super::table_map::TableMap;
 use crate::cell::fold::Folds;
-use crate::config::{ConfigEdit, ConfigEditor, ConfigStore, FileConfig, FileName, TableConfig};
+use crate::config::{ConfigEdit, ConfigEditor, ConfigStore, TableConfig};
 use crate::error::Result;
 use crate::options::Options;
 use crate::read::Snapshots;
@@ -32,8 +30,9 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Opens every file in the config. Damaged files are reported and reads of
-    /// their rows fail; everything else is served.
+    /// Loads the tables in the config without opening their files. Files found
+    /// to be lost are reported and reads of their rows fail; everything else is
+    /// served.
     pub fn load(
         dir: &Path,
         world: World,
@@ -42,10 +41,9 @@ impl Tables {
         config: Box<dyn ConfigStore>,
     ) -> Result<Tables> {
         let configs = config.read()?;
-        let (files, cache) = (world.files.clone(), resources.cache.clone());
-        let fragments = FragmentDir::open(dir, files, cache, &configs)?;
+        let fragments = FragmentDir::open(dir, world.files.clone(), &resources, &configs)?;
         let load = |config| load_table(config, &fragments, &resources);
-        let tables: Vec<Table> = configs.tables.values().map(load).collect::<Result<_>>()?;
+        let tables: Vec<Table> = configs.tables.values().map(load).collect();
         Ok(Tables {
             folds: Arc::new(options.folds.clone()),
             snapshots: Snapshots::new(world.clock.clone(), options.snapshot_age_max.0),
@@ -63,7 +61,7 @@ impl Tables {
         let edit = ConfigEdit::CreateTable { name: name.to_string(), schema };
         let configs = self.config.edit(&[edit])?;
         let config = configs.table_named(name).expect("the table was just created");
-        let table = Arc::new(load_table(config, &self.fragments, &self.resources)?);
+        let table = Arc::new(load_table(config, &self.fragments, &self.resources));
         self.map.insert(&table);
         Ok(table)
     }
@@ -77,29 +75,14 @@ impl Tables {
     }
 }
 
-fn load_table(
-    config: &TableConfig,
-    fragments: &FragmentDir,
-    resources: &Resources,
-) -> Result<Table> {
-    // Tablets may share a file, each with its own rows.
-    let mut opened: BTreeMap<FileName, Arc<Link>> = BTreeMap::new();
-    let mut open = |file: &FileConfig| -> Result<Arc<Link>> {
-        let link = match opened.get(&file.name) {
-            Some(known) => Arc::new(Link::new(file.clone(), known.linked().clone())),
-            None => fragments.open_link(file)?,
-        };
-        opened.insert(file.name, link.clone());
-        Ok(link)
-    };
+fn load_table(config: &TableConfig, fragments: &FragmentDir, resources: &Resources) -> Table {
     let mut tablets = Vec::with_capacity(config.tablets.len());
     for tablet in &config.tablets {
         let mut chains = Vec::with_capacity(tablet.chains.len());
         for chain in &tablet.chains {
             let mut runs = Vec::new();
             for files in chain.runs() {
-                let links = files.iter().map(&mut open).collect::<Result<_>>()?;
-                runs.extend(Run::new(links));
+                runs.extend(Run::new(files.iter().map(|file| fragments.link(file)).collect()));
             }
             chains.push(Chain { flushed_through: chain.flushed_through, runs });
         }
@@ -112,5 +95,5 @@ fn load_table(
         memory: memory.collect(),
         tablets,
     };
-    Ok(Table::new(config.id, config.name.clone(), version))
+    Table::new(config.id, config.name.clone(), version)
 }

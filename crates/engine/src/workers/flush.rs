@@ -295,6 +295,7 @@ fn publish(tables: &Tables, all: Vec<Written>, edit: Option<ConfigEdit>) -> Resu
     };
     for (written, links) in all.into_iter().zip(links) {
         let Written { target, sealed, txn_max, .. } = written;
+        links.iter().flatten().for_each(|link| link.add_reference());
         let run = |link: Option<Arc<Link>>| link.and_then(|link| Run::new(vec![link]));
         let runs: Vec<Option<Run>> = links.into_iter().map(run).collect();
         target.table.change(|version| {
@@ -314,7 +315,7 @@ fn open_links(tables: &Tables, files: &[Option<FileConfig>]) -> Result<Vec<Optio
         .iter()
         .map(|file| {
             let Some(file) = file else { return Ok(None) };
-            let link = tables.fragments.open_link(file)?;
+            let link = tables.fragments.link(file);
             link.fragment()?;
             Ok(Some(link))
         })
