@@ -235,7 +235,7 @@ pub fn deadline(headers: &http::HeaderMap) -> Option<Instant> {
 mod tests {
     use bytes::Bytes;
     use stele_engine::world::{SeededRandom, World};
-    use stele_engine::{CommitBuilder, Options, Txn, Wait};
+    use stele_engine::{CommitBuilder, Durability, Options, Txn};
 
     use super::*;
     use crate::Api;
@@ -260,7 +260,7 @@ mod tests {
             (0..cells).for_each(|at| _ = row.set(b"f", b"q", at * 1000, &[b'v'; 1024]));
         }
         let store = api.tables().store();
-        store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+        store.apply(&commit.finish(), Txn::MAX, Durability::Durable).unwrap();
         (dir, api)
     }
 
@@ -361,7 +361,7 @@ mod tests {
         let table = api.tables().get(TABLE).unwrap();
         let mut commit = CommitBuilder::new();
         commit.table(table.id).row(b"b").delete_column(b"f", b"q");
-        store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+        store.apply(&commit.finish(), Txn::MAX, Durability::Durable).unwrap();
         let rows = Some(v2::RowSet { row_keys: vec!["b".into()], row_ranges: vec![] });
         let yields = yields_of_empty(open(&api, request::ReadRows { rows, ..Default::default() }));
         assert!(yields >= 20_000 / Pace::WORK_MAX, "{yields} yields");

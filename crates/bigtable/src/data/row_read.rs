@@ -98,7 +98,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use stele_engine::{CommitBuilder, Wait};
+    use stele_engine::{CommitBuilder, Durability};
     use stele_grpc::memory::{CallMemory, CallPools, MemoryPool};
 
     use super::*;
@@ -114,11 +114,11 @@ mod tests {
             commit.set(b"f", b"q", at as i64 * 1000, value);
         }
         let store = data.tables.store();
-        store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+        store.apply(&commit.finish(), Txn::MAX, Durability::Durable).unwrap();
         if deleted {
             let mut commit = CommitBuilder::new();
             commit.table(table.id).row(b"row").delete_column(b"f", b"q");
-            store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+            store.apply(&commit.finish(), Txn::MAX, Durability::Durable).unwrap();
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use stele_engine::schema::Schema;
-use stele_engine::{CommitBuilder, RowRange, Store, TableId, Txn, Wait};
+use stele_engine::{CommitBuilder, Durability, RowRange, Store, TableId, Txn};
 
 use super::Definition;
 use crate::error::{Error, Result};
@@ -136,7 +136,7 @@ impl Tables {
     pub fn drop_rows(&self, table: &Table, rows: &RowRange) -> Result<()> {
         let mut commit = CommitBuilder::new();
         commit.table(table.id).delete_range(rows);
-        self.store.apply(&commit.finish(), Txn::MAX, Wait::Durable)?;
+        self.store.apply(&commit.finish(), Txn::MAX, Durability::Durable)?;
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use stele_engine::world::{Clock, SystemClock};
-use stele_engine::{CommitBuilder, Store, TableId, Txn, View, Wait};
+use stele_engine::{CommitBuilder, Durability, Store, TableId, Txn, View};
 
 use super::deathrow::Deathrow;
 use crate::catalogue::{Catalogue, Totals};
@@ -215,6 +215,6 @@ fn initialize(store: &Store, meta: TableId, now_micros: i64) -> Result<Object> {
     }
     let first: Object = 1;
     commit.row(layout::NEXT_OBJECT).set(layout::FAMILY, b"", 0, &first.to_be_bytes());
-    store.apply(&commit.finish(), Txn::MAX, Wait::Durable)?;
+    store.apply(&commit.finish(), Txn::MAX, Durability::Durable)?;
     Ok(first)
 }

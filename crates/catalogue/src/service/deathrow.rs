@@ -9,7 +9,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stele_engine::{Commit, CommitBuilder, RowRange, ScanSpec, Store, TableId, Txn, View, Wait};
+use stele_engine::{
+    Commit, CommitBuilder, Durability, RowRange, ScanSpec, Store, TableId, Txn, View,
+};
 use tokio::sync::watch;
 
 use super::Catalogues;
@@ -110,7 +112,7 @@ impl Catalogues {
             return Ok(false);
         }
         let commit = removal(&self.tables, &doomed);
-        if let Err(error) = self.store.apply(&commit, Txn::MAX, Wait::Durable) {
+        if let Err(error) = self.store.apply(&commit, Txn::MAX, Durability::Durable) {
             self.deathrow.put_back(doomed);
             return Err(error.into());
         }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use stele_engine::{Commit, CommitBuilder, Txn, View, Wait};
+use stele_engine::{Commit, CommitBuilder, Durability, Txn, View};
 
 use super::checks::check_fids;
 use super::{Cancellation, Catalogues, Direction, Walk, WalkSink, Written};
@@ -133,7 +133,11 @@ impl Catalogues {
             }
             let mut txn = self.store.progress().1;
             if !dying.is_empty() {
-                txn = self.store.apply(&self.condemn(dying.values()), Txn::MAX, Wait::Durable)?;
+                txn = self.store.apply(
+                    &self.condemn(dying.values()),
+                    Txn::MAX,
+                    Durability::Durable,
+                )?;
                 for catalogue in dying.values() {
                     catalogue.mark_dropped();
                     self.registry.remove(catalogue.fid);
