@@ -49,7 +49,7 @@ fn write_files(store: &Store, table: TableId, numbers: impl Iterator<Item = usiz
     for number in numbers {
         let mut commit = CommitBuilder::new();
         commit.table(table).row(row(number).as_bytes()).set(b"f", b"q", 0, &[7; 100]);
-        store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+        store.apply(&commit.finish(), Txn::MAX, Durability::Durable).unwrap();
         store.flush(table).unwrap();
     }
 }
