@@ -2,7 +2,7 @@
 //! Each row is in at most one of them.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::link::Link;
 use crate::cell::range_tombstone::RangeTombstones;
@@ -16,6 +16,8 @@ use crate::txn::Txn;
 #[derive(Clone)]
 pub struct Run {
     links: Arc<[Arc<Link>]>,
+    /// The range tombstones of all links. Set when all links were open.
+    range_tombstones: Arc<OnceLock<Option<Arc<RangeTombstones>>>>,
 }
 
 impl Run {
@@ -28,27 +30,38 @@ impl Run {
             }),
             "the links of a run ascend and have no row in common"
         );
-        (!links.is_empty()).then(|| Run { links: links.into() })
+        (!links.is_empty()).then(|| Run { links: links.into(), range_tombstones: Arc::default() })
     }
 
     pub fn links(&self) -> &[Arc<Link>] {
         &self.links
     }
 
-    /// Returns the range tombstones of the links at `positions`; `None` if there are
-    /// none.
+    /// Returns range tombstones that include all of the links at `positions`; `None` if
+    /// there are none.
     pub fn range_tombstones(
         &self,
         positions: Range<usize>,
     ) -> Result<Option<Arc<RangeTombstones>>> {
+        if let Some(known) = self.range_tombstones.get() {
+            return Ok(known.clone());
+        }
+        // Once all links are open, those of the whole run are kept.
+        let all_open = self.links.iter().all(|link| link.open_fragment().is_some());
+        let positions = if all_open { 0..self.links.len() } else { positions };
         let mut lists = Vec::new();
         for link in &self.links[positions] {
             lists.extend(link.range_tombstones()?);
         }
-        Ok(match lists.len() {
+        let joined = match lists.len() {
             0 | 1 => lists.pop(),
             _ => Some(Arc::new(RangeTombstones::concat(&lists))),
-        })
+        };
+        if all_open {
+            // Another thread may have set it, to the same value.
+            let _ = self.range_tombstones.set(joined.clone());
+        }
+        Ok(joined)
     }
 
     /// Returns the link that covers `row`, if any.
