@@ -330,7 +330,7 @@ mod tests {
         let cache = BlockCache::new(1 << 20);
         let others = fragment_of(20_000, &cache);
         walk(&others);
-        let fragment = fragment_of(500, &cache);
+        let fragment = fragment_of(50, &cache);
         let loaded = |fragment: &Fragment| {
             let partitions = fragment.parts.partitions.iter().map(|slot| slot.load().is_some());
             let filters = fragment.parts.filters.iter().map(|slot| slot.load().is_some());
@@ -340,11 +340,11 @@ mod tests {
         // Blocks that are read more often than the index.
         walk(&others);
         assert_eq!(loaded(&fragment), (vec![false], vec![false]));
-        let key = many(500).into_keys().next().unwrap();
+        let key = many(50).into_keys().next().unwrap();
         let mut cursor = fragment.cursor(&CursorOptions::default());
         cursor.seek(&key).unwrap();
         assert_eq!(cursor.key(), key);
-        let row = b"00000499";
+        let row = b"00000049";
         assert!(fragment.may_hold_row(row, crate::fragment::row_hash(row)));
         assert_eq!(loaded(&fragment), (vec![true], vec![true]));
     }
