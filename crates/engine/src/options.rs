@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::cell::fold::Folds;
+use crate::fragment::FileHandles;
 use crate::log::LogOptions;
 
 #[derive(Clone, Debug, Default)]
@@ -48,6 +49,8 @@ pub struct MemoryOptions {
     pub budget_bytes: usize,
     /// Size of the block cache, unless it is shared.
     pub cache_bytes: u64,
+    /// Number of fragments that may be open at a time, unless it is shared.
+    pub open_files_max: usize,
     /// Writers wait while more bytes than this are queued for the log.
     pub log_queue_bytes_max: u64,
     /// Number of slots that track the newest txn of rows; a power of two. Fewer
@@ -62,6 +65,7 @@ impl Default for MemoryOptions {
         MemoryOptions {
             budget_bytes: 1 << 30,
             cache_bytes: 256 << 20,
+            open_files_max: FileHandles::process_limit(),
             log_queue_bytes_max: 64 << 20,
             conflict_slots: 1 << 20,
             generation_commits_max: u32::MAX,

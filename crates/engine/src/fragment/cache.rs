@@ -5,23 +5,18 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
-use quick_cache::Weighter;
-use quick_cache::sync::{Cache, DefaultLifecycle};
+use quick_cache::sync::Cache;
+use quick_cache::{Lifecycle, Weighter};
 
 use crate::fragment::block::Block;
 use crate::fragment::filter::RowFilter;
 use crate::fragment::index::IndexPartition;
+use crate::fragment::parts::SlotRef;
 
 /// Typical size of a cached item; used to size the cache's own tables.
 const ITEM_BYTES: u64 = 16 << 10;
 /// Overhead per item of the cache's tables and the allocation.
 const ITEM_OVERHEAD_BYTES: u64 = 100;
-/// Open fragments may reserve at most this fraction of the budget.
-const RESIDENT_SHARE_MAX: u64 = 2;
-/// The capacity for items changes in steps of this fraction of the budget,
-/// because changing it is expensive.
-const RESIDENT_STEPS: u64 = 16;
 /// A round ends when this fraction of the budget has been inserted.
 const ROUNDS: u64 = 16;
 /// Number of counter shards, to avoid contention on a single cache line.
@@ -31,18 +26,31 @@ const COUNTERS: usize = 16;
 #[derive(Clone)]
 pub(crate) enum Cached {
     Block(Arc<Block>),
-    Index(Arc<IndexPartition>),
-    Filter(Arc<RowFilter>),
+    Index(Arc<IndexPartition>, SlotRef),
+    Filter(Arc<RowFilter>, SlotRef),
 }
 
 impl Cached {
     fn bytes(&self) -> u64 {
         let bytes = match self {
             Cached::Block(block) => block.bytes(),
-            Cached::Index(part) => part.bytes(),
-            Cached::Filter(filter) => filter.bytes(),
+            Cached::Index(partition, _) => partition.bytes(),
+            Cached::Filter(filter, _) => filter.bytes(),
         };
         bytes as u64 + ITEM_OVERHEAD_BYTES
+    }
+
+    fn is_part(&self) -> bool {
+        !matches!(self, Cached::Block(_))
+    }
+
+    /// Clears the pointer of the fragment to this part.
+    fn clear_slot(&self) {
+        match self {
+            Cached::Block(_) => {}
+            Cached::Index(partition, slot) => slot.clear_partition(partition),
+            Cached::Filter(filter, slot) => slot.clear_filter(filter),
+        }
     }
 }
 
@@ -54,40 +62,47 @@ struct CacheKey {
 }
 
 pub struct BlockCache {
-    items: Cache<CacheKey, Cached, ByBytes, BuildHasherDefault<CacheKeyHasher>>,
+    items: Cache<CacheKey, Cached, ByBytes, BuildHasherDefault<CacheKeyHasher>, Eviction>,
     counters: [Counter; COUNTERS],
     next_file: AtomicU64,
     budget_bytes: u64,
-    resident: Mutex<Resident>,
+    /// Bytes of index partitions and filters.
+    part_bytes: Arc<AtomicU64>,
     inserted_bytes: AtomicU64,
     round: AtomicU32,
 }
 
-/// Memory that open fragments hold outside the cached items.
+/// Removes evicted parts from the slots of their fragments.
+#[derive(Clone)]
+struct Eviction {
+    part_bytes: Arc<AtomicU64>,
+}
+
+/// The items evicted by one insertion. They are released after the lock of the cache.
 #[derive(Default)]
-struct Resident {
-    bytes: u64,
-    /// Steps of the budget by which the capacity for items is reduced.
-    steps: u64,
+struct Evicted {
+    /// Usually there are one or two.
+    first: [Option<Cached>; 2],
+    rest: Vec<Cached>,
 }
 
-/// Bytes of the budget reserved by an open fragment; returned on drop.
-pub(crate) struct CacheReservation {
-    cache: Arc<BlockCache>,
-    bytes: u64,
-}
+impl Lifecycle<CacheKey, Cached> for Eviction {
+    type RequestState = Evicted;
 
-impl CacheReservation {
-    pub fn bytes(&self) -> u64 {
-        self.bytes
+    fn on_evict(&self, evicted: &mut Evicted, _key: CacheKey, item: Cached) {
+        if item.is_part() {
+            self.part_bytes.fetch_sub(item.bytes(), Ordering::Relaxed);
+        }
+        match evicted.first.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(item),
+            None => evicted.rest.push(item),
+        }
     }
 }
 
-impl Drop for CacheReservation {
+impl Drop for Evicted {
     fn drop(&mut self) {
-        let mut resident = self.cache.resident.lock();
-        resident.bytes -= self.bytes;
-        self.cache.adjust_capacity(&mut resident);
+        self.first.iter().flatten().chain(&self.rest).for_each(Cached::clear_slot);
     }
 }
 
@@ -114,8 +129,7 @@ pub struct CacheStats {
     pub misses: u64,
     /// Total bytes held now.
     pub bytes: u64,
-    /// Bytes of indexes and filters held by open fragments for as long as they
-    /// are open; included in `bytes`.
+    /// Bytes of index partitions and row filters; included in `bytes`.
     pub resident_bytes: u64,
     pub capacity_bytes: u64,
 }
@@ -123,19 +137,15 @@ pub struct CacheStats {
 impl BlockCache {
     pub fn new(bytes: u64) -> Arc<BlockCache> {
         let items = usize::try_from(bytes / ITEM_BYTES).unwrap_or(usize::MAX).max(16);
-        let items = Cache::with(
-            items,
-            bytes,
-            ByBytes,
-            BuildHasherDefault::default(),
-            DefaultLifecycle::default(),
-        );
+        let part_bytes: Arc<AtomicU64> = Arc::default();
+        let eviction = Eviction { part_bytes: part_bytes.clone() };
+        let items = Cache::with(items, bytes, ByBytes, BuildHasherDefault::default(), eviction);
         Arc::new(BlockCache {
             items,
             counters: Default::default(),
             next_file: AtomicU64::new(1),
             budget_bytes: bytes,
-            resident: Mutex::default(),
+            part_bytes,
             inserted_bytes: AtomicU64::new(0),
             round: AtomicU32::new(0),
         })
@@ -143,31 +153,6 @@ impl BlockCache {
 
     pub fn capacity_bytes(&self) -> u64 {
         self.budget_bytes
-    }
-
-    /// Reserves bytes of the budget for memory held elsewhere; `None` if too
-    /// much is reserved already.
-    pub(crate) fn reserve(self: &Arc<Self>, bytes: usize) -> Option<CacheReservation> {
-        let bytes = bytes as u64;
-        let mut resident = self.resident.lock();
-        if resident.bytes + bytes > self.budget_bytes / RESIDENT_SHARE_MAX {
-            return None;
-        }
-        resident.bytes += bytes;
-        self.adjust_capacity(&mut resident);
-        Some(CacheReservation { cache: self.clone(), bytes })
-    }
-
-    /// Adjusts the capacity for items to the resident bytes. It is raised with
-    /// hysteresis, so that files that come and go do not change it back and
-    /// forth.
-    fn adjust_capacity(&self, resident: &mut Resident) {
-        let step = self.budget_bytes.div_ceil(RESIDENT_STEPS).max(1);
-        let needed = resident.bytes.div_ceil(step);
-        if needed > resident.steps || needed + 1 < resident.steps {
-            resident.steps = needed;
-            self.items.set_capacity(self.budget_bytes.saturating_sub(needed * step));
-        }
     }
 
     /// Returns a file id that is unique in this cache.
@@ -197,6 +182,12 @@ impl BlockCache {
     #[inline]
     pub(crate) fn note_use(&self, file: u64, offset: u64, last: &LastUse) {
         self.counter(offset).hits.fetch_add(1, Ordering::Relaxed);
+        self.refresh(file, offset, last);
+    }
+
+    /// Like `note_use`, but counts nothing.
+    #[inline]
+    pub(crate) fn refresh(&self, file: u64, offset: u64, last: &LastUse) {
         let round = self.round.load(Ordering::Relaxed);
         if last.0.load(Ordering::Relaxed) != round {
             last.0.store(round, Ordering::Relaxed);
@@ -211,6 +202,9 @@ impl BlockCache {
 
     pub(crate) fn insert(&self, file: u64, offset: u64, item: Cached) {
         let bytes = item.bytes();
+        if item.is_part() {
+            self.part_bytes.fetch_add(bytes, Ordering::Relaxed);
+        }
         let put = self.inserted_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let round = put / (self.budget_bytes / ROUNDS).max(1);
         // `u32::MAX` marks items never used, so it must not be a round.
@@ -219,19 +213,23 @@ impl BlockCache {
     }
 
     pub(crate) fn remove(&self, file: u64, offset: u64) {
-        self.items.remove(&CacheKey { file, offset });
+        if let Some((_, item)) = self.items.remove(&CacheKey { file, offset })
+            && item.is_part()
+        {
+            self.part_bytes.fetch_sub(item.bytes(), Ordering::Relaxed);
+            item.clear_slot();
+        }
     }
 
     pub fn stats(&self) -> CacheStats {
         let sum = |field: fn(&Counter) -> &AtomicU64| {
             self.counters.iter().map(|counter| field(counter).load(Ordering::Relaxed)).sum()
         };
-        let resident_bytes = self.resident.lock().bytes;
         CacheStats {
             hits: sum(|counter| &counter.hits),
             misses: sum(|counter| &counter.misses),
-            bytes: self.items.weight() + resident_bytes,
-            resident_bytes,
+            bytes: self.items.weight(),
+            resident_bytes: self.part_bytes.load(Ordering::Relaxed),
             capacity_bytes: self.budget_bytes,
         }
     }
@@ -275,9 +273,11 @@ impl Hasher for CacheKeyHasher {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fragment::parts::Parts;
 
     fn filter() -> Cached {
-        Cached::Filter(Arc::new(RowFilter::accept_all()))
+        let slot = SlotRef::new(&Parts::new(0, 1), 0);
+        Cached::Filter(Arc::new(RowFilter::accept_all()), slot)
     }
 
     #[test]
@@ -305,33 +305,21 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_open_fragments_is_taken_from_the_capacity_of_blocks() {
-        let cache = BlockCache::new(100_000);
-        let fill = || (0..10_000).for_each(|offset| cache.insert(1, offset << 14, filter()));
-        fill();
-        let alone = cache.stats();
-        let kept = cache.reserve(40_000).unwrap();
-        fill();
-        let beside = cache.stats();
-        assert_eq!((alone.resident_bytes, beside.resident_bytes), (0, 40_000));
-        assert!(alone.bytes > 90_000 && alone.bytes <= 100_000, "{alone:?}");
-        assert!(beside.bytes > 85_000 && beside.bytes <= 100_000, "{beside:?}");
-        drop(kept);
-        fill();
-        assert_eq!(cache.stats().resident_bytes, 0);
-        assert!(cache.stats().bytes > 90_000, "{:?}", cache.stats());
-    }
-
-    #[test]
-    fn open_fragments_leave_blocks_half_of_the_budget() {
-        let cache = BlockCache::new(100_000);
-        let kept: Vec<CacheReservation> = (0..20).filter_map(|_| cache.reserve(9_000)).collect();
-        assert_eq!(kept.len(), 5);
-        assert_eq!(cache.stats().resident_bytes, 45_000);
-        assert!(cache.reserve(5_000).is_some());
-        drop(kept);
-        assert!(cache.reserve(50_000).is_some() && cache.reserve(50_001).is_none());
-        assert!(BlockCache::new(0).reserve(1).is_none());
+    fn scale_2_13_an_evicted_filter_leaves_the_slot_of_its_file() {
+        let cache = BlockCache::new(10_000);
+        let fill = |file| {
+            (1..1_000).for_each(|offset| cache.insert(file, offset << 14, self::filter()));
+        };
+        fill(2);
+        let parts = Parts::new(0, 1);
+        let filter = Arc::new(RowFilter::accept_all());
+        parts.filters[0].store(Some(filter.clone()));
+        cache.insert(1, 0, Cached::Filter(filter, SlotRef::new(&parts, 0)));
+        assert!(cache.peek(1, 0).is_some() && parts.filters[0].load().is_some());
+        fill(3);
+        assert!(cache.peek(1, 0).is_none() && parts.filters[0].load().is_none());
+        let stats = cache.stats();
+        assert_eq!(stats.resident_bytes, stats.bytes);
     }
 
     #[test]

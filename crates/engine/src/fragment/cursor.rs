@@ -121,19 +121,18 @@ impl Fragment {
 }
 
 impl FragmentCursor {
-    /// Loads a partition of the index unless it is the current one.
-    fn enter_partition(&mut self, number: usize) -> Result<Arc<IndexPartition>> {
-        if let (Some(partition), true) = (&self.partition, self.partition_number == number) {
-            return Ok(partition.clone());
+    /// Takes the current partition of the index out of the cursor, after loading it if
+    /// it is another one. The caller puts it back.
+    fn take_partition(&mut self, number: usize) -> Result<Arc<IndexPartition>> {
+        match self.partition.take() {
+            Some(partition) if self.partition_number == number => return Ok(partition),
+            _ => self.position.leave(),
         }
-        self.position.leave();
-        self.partition = None;
         let partition = match &self.heat {
             None => self.fragment.partition(number)?,
             Some(_) => self.fragment.peek_partition(number)?,
         };
         self.partition_number = number;
-        self.partition = Some(partition.clone());
         Ok(partition)
     }
 
@@ -167,15 +166,17 @@ impl FragmentCursor {
     /// unset if there is none.
     fn first_from(&mut self, mut partition_number: usize, mut number: usize) -> Result<()> {
         while partition_number < self.fragment.partition_count() {
-            let partition = self.enter_partition(partition_number)?;
+            let partition = self.take_partition(partition_number)?;
             while number < partition.handles.len() {
                 if !self.skips(&partition, number) {
                     self.enter_block(&partition, number)?;
                     self.position.first();
+                    self.partition = Some(partition);
                     return Ok(());
                 }
                 number += 1;
             }
+            self.partition = Some(partition);
             (partition_number, number) = (partition_number + 1, 0);
         }
         self.position.leave();
@@ -186,48 +187,62 @@ impl FragmentCursor {
     /// if there is none.
     fn last_before(&mut self, mut partition_number: usize, mut number: usize) -> Result<()> {
         loop {
-            let partition = self.enter_partition(partition_number)?;
+            let partition = self.take_partition(partition_number)?;
             while number > 0 {
                 number -= 1;
                 if !self.skips(&partition, number) {
                     self.enter_block(&partition, number)?;
                     self.position.last();
+                    self.partition = Some(partition);
                     return Ok(());
                 }
             }
+            self.partition = Some(partition);
             if partition_number == 0 {
                 self.position.leave();
                 return Ok(());
             }
             partition_number -= 1;
-            number = self.enter_partition(partition_number)?.handles.len();
+            number = self.blocks_of(partition_number)?;
         }
+    }
+
+    /// Moves to a partition and returns the number of its blocks.
+    fn blocks_of(&mut self, partition_number: usize) -> Result<usize> {
+        let partition = self.take_partition(partition_number)?;
+        let blocks = partition.handles.len();
+        self.partition = Some(partition);
+        Ok(blocks)
     }
 
     fn try_seek(&mut self, key: &[u8]) -> Result<()> {
         let partition_number = self.fragment.partition_of(key);
-        let partition = self.enter_partition(partition_number)?;
+        let partition = self.take_partition(partition_number)?;
         let number = partition.separators.count_to(key).saturating_sub(1);
-        if !self.skips(&partition, number) {
+        let skips = self.skips(&partition, number);
+        if !skips {
             self.enter_block(&partition, number)?;
             self.position.seek(key);
-            if self.position.valid() {
-                return Ok(());
-            }
+        }
+        self.partition = Some(partition);
+        if !skips && self.position.valid() {
+            return Ok(());
         }
         self.first_from(partition_number, number + 1)
     }
 
     fn try_seek_before(&mut self, key: &[u8]) -> Result<()> {
         let partition_number = self.fragment.partition_before(key);
-        let partition = self.enter_partition(partition_number)?;
+        let partition = self.take_partition(partition_number)?;
         let number = partition.separators.count_before(key).saturating_sub(1);
-        if !self.skips(&partition, number) {
+        let skips = self.skips(&partition, number);
+        if !skips {
             self.enter_block(&partition, number)?;
             self.position.seek_before(key);
-            if self.position.valid() {
-                return Ok(());
-            }
+        }
+        self.partition = Some(partition);
+        if !skips && self.position.valid() {
+            return Ok(());
         }
         self.last_before(partition_number, number)
     }
@@ -263,9 +278,8 @@ impl Cursor for FragmentCursor {
         if partitions == 0 {
             return Ok(());
         }
-        let result = self
-            .enter_partition(partitions - 1)
-            .and_then(|partition| self.last_before(partitions - 1, partition.handles.len()));
+        let blocks = self.blocks_of(partitions - 1);
+        let result = blocks.and_then(|blocks| self.last_before(partitions - 1, blocks));
         self.unset_on_error(result)
     }
 
@@ -456,9 +470,10 @@ mod tests {
         let file = OneFile::default();
         let options = FragmentOptions { compression: Compression::None, block_bytes: 64 };
         let meta = file.write(options, &entries).unwrap();
-        let fragment = file.open_with(crate::cache::BlockCache::new(64 << 20)).unwrap();
+        let cache = crate::cache::BlockCache::new(64 << 20);
+        let fragment = file.open_with(cache.clone()).unwrap();
         assert!(fragment.partition_count() > 8 && meta.blocks == 30_000);
-        assert_eq!(fragment.resident_bytes() >> 18, 0, "only the filter stays in memory");
+        assert_eq!(cache.stats().bytes >> 18, 0, "only the filter is read at first");
         let mut cursor = fragment.cursor(&CursorOptions::default());
         assert_eq!(walk(&mut cursor), entries.clone().into_iter().collect::<Vec<_>>());
         for n in (0..30_000).step_by(997) {

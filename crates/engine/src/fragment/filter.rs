@@ -5,6 +5,7 @@
 use xorf::{BinaryFuse8, Descriptor, Filter};
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::cache::LastUse;
 use crate::varint::ByteReader;
 
 /// A filter is closed once it has this many rows.
@@ -79,12 +80,13 @@ fn encode(filter: &BinaryFuse8) -> Vec<u8> {
 /// A filter in memory. If none could be built, it accepts every row.
 pub struct RowFilter {
     fuse: Option<BinaryFuse8>,
+    last_use: LastUse,
 }
 
 impl RowFilter {
     /// Returns a filter that accepts every row.
     pub fn accept_all() -> RowFilter {
-        RowFilter { fuse: None }
+        RowFilter { fuse: None, last_use: LastUse::default() }
     }
 
     pub fn parse(bytes: &[u8]) -> Option<RowFilter> {
@@ -114,11 +116,16 @@ impl RowFilter {
         };
         Some(RowFilter {
             fuse: Some(BinaryFuse8 { descriptor, fingerprints: fingerprints.into() }),
+            last_use: LastUse::default(),
         })
     }
 
     pub fn may_hold(&self, row_hash: u64) -> bool {
         self.fuse.as_ref().is_none_or(|fuse| fuse.contains(&row_hash))
+    }
+
+    pub(crate) fn last_use(&self) -> &LastUse {
+        &self.last_use
     }
 
     /// Returns the size of this filter in memory.

@@ -49,6 +49,14 @@ pub struct FragmentMeta {
     pub hash: u64,
 }
 
+impl FragmentMeta {
+    /// Returns the size of everything after the blocks: index, filters, range
+    /// tombstones and footer.
+    pub fn meta_bytes(&self) -> u64 {
+        self.stored_bytes - self.data_bytes
+    }
+}
+
 /// A section of the file with a checksum.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct Section {

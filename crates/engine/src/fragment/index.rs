@@ -1,6 +1,7 @@
 //! The index of a fragment: the location and a summary of the contents of each block.
 //! It is divided into partitions, each decoded as a whole.
 
+use crate::cache::LastUse;
 use crate::cell::prefix::common_prefix;
 use crate::fragment::separators::Separators;
 use crate::fragment::slot::Slot;
@@ -145,6 +146,7 @@ pub struct IndexPartition {
     pub handles: Vec<BlockHandle>,
     /// One per block.
     pub slots: Vec<Slot>,
+    last_use: LastUse,
 }
 
 impl IndexPartition {
@@ -173,7 +175,12 @@ impl IndexPartition {
             return None;
         }
         let slots = handles.iter().map(|_| Slot::default()).collect();
-        Some(IndexPartition { separators: Separators::new(separators, ends)?, handles, slots })
+        let (separators, last_use) = (Separators::new(separators, ends)?, LastUse::default());
+        Some(IndexPartition { separators, handles, slots, last_use })
+    }
+
+    pub(crate) fn last_use(&self) -> &LastUse {
+        &self.last_use
     }
 
     /// Returns the size of this partition in memory.

@@ -1,50 +1,54 @@
 //! An open fragment: its metadata, index, filters and blocks. Immutable and shared by
-//! all readers.
+//! all readers. The metadata stays in memory; everything else is in the cache while it
+//! is used, and is read again when it is needed.
 
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::cache::{BlockCache, CacheReservation, Cached};
+use crate::cache::{BlockCache, Cached};
 use crate::cell::range_tombstone::RangeTombstones;
 use crate::cell::rows::{RowRange, successor};
 use crate::error::{Error, Result};
 use crate::fragment::block::Block;
 use crate::fragment::compression::decompress;
-use crate::fragment::filter::RowFilter;
 use crate::fragment::footer::{FilterSection, FragmentMeta, IndexSection, TAIL_BYTES};
+use crate::fragment::handles::{FileHandle, FileHandles};
 use crate::fragment::index::{BlockHandle, IndexPartition};
+use crate::fragment::parts::Parts;
 use crate::fragment::range_tombstones::parse_range_tombstones;
-use crate::fragment::sections::{damaged, read_at, read_footer, read_section};
+use crate::fragment::sections::{check_section, damaged, read_at, read_metadata, read_section};
 use crate::fragment::separators::Separators;
 use crate::world::{File, Files};
 
-/// An index up to this size stays in memory; a larger one is cached partition by
-/// partition.
-const INDEX_RESIDENT_BYTES: u64 = 256 << 10;
-/// The same limit for the filters of a file.
-const FILTER_RESIDENT_BYTES: u64 = 1 << 20;
+/// The damage of a file that has another size than is known.
+pub const SIZE_DIFFERS: &str = "the file size differs from the size in the manifest";
 
 /// An open fragment file.
 pub struct Fragment {
-    file: Arc<dyn File>,
-    path: PathBuf,
-    id: u64,
-    cache: Arc<BlockCache>,
+    file: Arc<FileHandle>,
+    pub(super) id: u64,
+    pub(super) cache: Arc<BlockCache>,
     meta: FragmentMeta,
     range_tombstones: Arc<RangeTombstones>,
     pub(super) index: Vec<IndexSection>,
     index_separators: Separators,
-    /// All partitions, or empty if they go through the cache.
-    index_resident: Vec<Arc<IndexPartition>>,
-    filters: Vec<FilterSection>,
-    /// All filters, or empty if they go through the cache.
-    filters_resident: Vec<Arc<RowFilter>>,
-    /// The part of the cache's budget that the resident partitions and filters use.
-    resident: Vec<CacheReservation>,
+    pub(super) filters: Vec<FilterSection>,
+    /// The index partitions and filters in memory.
+    pub(super) parts: Arc<Parts>,
     /// For each index partition, whether any of its blocks were inserted into the
     /// cache.
     blocks_cached: Vec<AtomicBool>,
+}
+
+/// What is known about a file before it is opened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KnownSize {
+    /// The size of the file. If it has another one, it is damaged.
+    pub bytes: Option<u64>,
+    /// The size of everything after the blocks, to be read at once.
+    pub meta_bytes: Option<u64>,
 }
 
 impl Fragment {
@@ -55,14 +59,37 @@ impl Fragment {
         id: u64,
         cache: Arc<BlockCache>,
     ) -> Result<Arc<Fragment>> {
-        let file =
-            files.open_read(path).map_err(|error| Error::io("opening fragment", path, error))?;
-        let (footer, meta) = read_footer(&*file, path)?;
+        let file = FileHandle::new(files, path, &FileHandles::new(1));
+        Fragment::open_handle(file, KnownSize::default(), id, cache)
+    }
+
+    /// Like `open`, for a file that counts as one of the open files of the process.
+    pub fn open_handle(
+        handle: Arc<FileHandle>,
+        known: KnownSize,
+        id: u64,
+        cache: Arc<BlockCache>,
+    ) -> Result<Arc<Fragment>> {
+        let path = handle.path();
+        let file = handle.file().map_err(|error| Error::io("opening fragment", path, error))?;
+        let file_len = file.len().map_err(|error| Error::io("reading fragment", path, error))?;
+        if known.bytes.is_some_and(|bytes| bytes != file_len) {
+            return Err(Error::data_loss(path, 0, SIZE_DIFFERS));
+        }
+        let (footer, meta, end) = read_metadata(&*file, path, file_len, known.meta_bytes)?;
         let range_tombstones = match &footer.range_tombstones {
             None => RangeTombstones::default(),
             Some(section) => {
-                let bytes = read_section(&*file, path, section, "range tombstones")?;
-                parse_range_tombstones(&bytes)
+                let read;
+                let bytes = match end.section(section) {
+                    Some(bytes) => bytes,
+                    None => {
+                        read = read_section(&*file, path, section, "range tombstones")?;
+                        &read
+                    }
+                };
+                check_section(bytes, path, section, "range tombstones")?;
+                parse_range_tombstones(bytes)
                     .filter(|range_tombstones| {
                         range_tombstones.iter().count() as u64 == footer.range_tombstone_count
                     })
@@ -73,52 +100,28 @@ impl Fragment {
             Error::data_loss(path, meta.data_bytes, "the index is not in ascending order")
         })?;
         let blocks_cached = footer.index.iter().map(|_| AtomicBool::new(false)).collect();
-        let mut fragment = Fragment {
-            file,
-            path: path.to_path_buf(),
+        let fragment = Fragment {
+            file: handle.clone(),
             id,
             cache,
             meta,
             range_tombstones: Arc::new(range_tombstones),
+            parts: Parts::new(footer.index.len(), footer.filters.len()),
             index: footer.index,
             index_separators,
-            index_resident: Vec::new(),
             filters: footer.filters,
-            filters_resident: Vec::new(),
-            resident: Vec::new(),
             blocks_cached,
         };
-        fragment.load_resident()?;
+        fragment.decode_parts(&end)?;
         Ok(Arc::new(fragment))
     }
 
-    /// Loads the index and the filters into memory if they are small and the cache has
-    /// capacity for them. Otherwise they go through the cache.
-    fn load_resident(&mut self) -> Result<()> {
-        let index_bytes: u64 =
-            self.index.iter().map(|partition| u64::from(partition.section.len)).sum();
-        if index_bytes <= INDEX_RESIDENT_BYTES {
-            let partitions = (0..self.index.len()).map(|number| self.read_partition(number));
-            let partitions: Vec<_> = partitions.collect::<Result<_>>()?;
-            if let Some(reserved) =
-                self.cache.reserve(partitions.iter().map(|partition| partition.bytes()).sum())
-            {
-                self.resident.push(reserved);
-                self.index_resident = partitions;
-            }
-        }
-        let filter_bytes: u64 =
-            self.filters.iter().map(|filter| u64::from(filter.section.len)).sum();
-        if filter_bytes <= FILTER_RESIDENT_BYTES {
-            let filters = (0..self.filters.len()).map(|number| self.usable_filter(number));
-            let filters: Vec<_> = filters.collect();
-            let bytes = filters.iter().map(|filter| filter.bytes()).sum();
-            if let Some(reserved) = self.cache.reserve(bytes) {
-                self.resident.push(reserved);
-                self.filters_resident = filters;
-            }
-        }
-        Ok(())
+    /// Returns the file, opened if it was closed.
+    pub(super) fn file(&self) -> Result<Arc<dyn File>> {
+        self.file.file().map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => Error::data_loss(self.path(), 0, "the file is missing"),
+            _ => Error::io("opening fragment", self.path(), error),
+        })
     }
 
     /// Records that any block may be in the cache.
@@ -149,13 +152,15 @@ impl Fragment {
     }
 
     pub fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 
-    /// Returns the size of the index and filters that stay in memory while this is
-    /// open.
-    pub fn resident_bytes(&self) -> u64 {
-        self.resident.iter().map(CacheReservation::bytes).sum()
+    /// Returns the size of the index partitions and filters that are in memory.
+    pub fn decoded_bytes(&self) -> usize {
+        let partitions = self.parts.partitions.iter().filter_map(|slot| slot.load_full());
+        let filters = self.parts.filters.iter().filter_map(|slot| slot.load_full());
+        let partition_bytes: usize = partitions.map(|partition| partition.bytes()).sum();
+        partition_bytes + filters.map(|filter| filter.bytes()).sum::<usize>()
     }
 
     /// Returns false only if the fragment certainly has no entry of `row`. Does not
@@ -167,31 +172,11 @@ impl Fragment {
         }
         let number = self.filters.partition_point(|filter| filter.first_row.as_slice() <= row);
         let Some(number) = number.checked_sub(1) else { return true };
-        if let Some(filter) = self.filters_resident.get(number) {
+        if let Some(filter) = &*self.parts.filters[number].load() {
+            self.cache.refresh(self.id, self.filters[number].section.offset, filter.last_use());
             return filter.may_hold(row_hash);
         }
-        let offset = self.filters[number].section.offset;
-        if let Some(Cached::Filter(filter)) = self.cache.get(self.id, offset) {
-            return filter.may_hold(row_hash);
-        }
-        let filter = self.usable_filter(number);
-        self.cache.insert(self.id, offset, Cached::Filter(filter.clone()));
-        filter.may_hold(row_hash)
-    }
-
-    /// Reads a filter. A filter only saves work: without it the block itself gives the
-    /// answer, so damage is reported to the operator, not to the reader.
-    fn usable_filter(&self, number: usize) -> Arc<RowFilter> {
-        Arc::new(self.read_filter(number).unwrap_or_else(|error| {
-            tracing::warn!(%error, "the row filter is unreadable: reading without it");
-            RowFilter::accept_all()
-        }))
-    }
-
-    pub(super) fn read_filter(&self, number: usize) -> Result<RowFilter> {
-        let section = &self.filters[number].section;
-        let bytes = read_section(&*self.file, &self.path, section, "row filter")?;
-        RowFilter::parse(&bytes).ok_or_else(|| damaged(&self.path, section, "row filter"))
+        self.filter(number).may_hold(row_hash)
     }
 
     pub(super) fn filter_sections(&self) -> &[FilterSection] {
@@ -214,50 +199,6 @@ impl Fragment {
     /// Returns the partition of the last key before `key`.
     pub(super) fn partition_before(&self, key: &[u8]) -> usize {
         self.index_separators.count_before(key).saturating_sub(1)
-    }
-
-    pub(super) fn partition(&self, number: usize) -> Result<Arc<IndexPartition>> {
-        if let Some(partition) = self.loaded_partition(number) {
-            return Ok(partition);
-        }
-        let partition = self.read_partition(number)?;
-        let offset = self.index[number].section.offset;
-        self.cache.insert(self.id, offset, Cached::Index(partition.clone()));
-        Ok(partition)
-    }
-
-    #[inline]
-    pub(super) fn loaded_partition(&self, number: usize) -> Option<Arc<IndexPartition>> {
-        if let Some(partition) = self.index_resident.get(number) {
-            return Some(partition.clone());
-        }
-        match self.cache.get(self.id, self.index[number].section.offset) {
-            Some(Cached::Index(partition)) => Some(partition),
-            _ => None,
-        }
-    }
-
-    /// Returns a partition without changing the cache.
-    pub(super) fn peek_partition(&self, number: usize) -> Result<Arc<IndexPartition>> {
-        if let Some(partition) = self.index_resident.get(number) {
-            return Ok(partition.clone());
-        }
-        match self.cache.peek(self.id, self.index[number].section.offset) {
-            Some(Cached::Index(partition)) => Ok(partition),
-            _ => self.read_partition(number),
-        }
-    }
-
-    pub(super) fn read_partition(&self, number: usize) -> Result<Arc<IndexPartition>> {
-        let entry = &self.index[number];
-        let data_end =
-            self.index.get(number + 1).map_or(self.meta.data_bytes, |next| next.data_offset);
-        let bytes = read_section(&*self.file, &self.path, &entry.section, "index")?;
-        let partition = IndexPartition::parse(&bytes, entry.data_offset, data_end)
-            .filter(|partition| partition.separators.get(0) == entry.first_separator)
-            .filter(|partition| partition.handles.len() as u64 == entry.blocks)
-            .ok_or_else(|| damaged(&self.path, &entry.section, "index"))?;
-        Ok(Arc::new(partition))
     }
 
     /// Returns a block of a partition, from the cache or else from the file.
@@ -301,9 +242,9 @@ impl Fragment {
 
     /// Reads and validates a block from the file.
     pub(super) fn read_block(&self, handle: &BlockHandle) -> Result<Block> {
-        let damaged = |what| Error::data_loss(&self.path, handle.offset, what);
+        let damaged = |what| Error::data_loss(self.path(), handle.offset, what);
         let mut stored = vec![0; handle.stored_len as usize];
-        read_at(&*self.file, &self.path, &mut stored, handle.offset)?;
+        read_at(&*self.file()?, self.path(), &mut stored, handle.offset)?;
         if crc32c::crc32c(&stored) != handle.crc {
             return Err(damaged("the checksum of a block is wrong"));
         }
@@ -319,10 +260,10 @@ impl Fragment {
     pub(super) fn for_each_metadata_chunk(&self, mut with: impl FnMut(&[u8])) -> Result<()> {
         const PIECE_BYTES: u64 = 1 << 20;
         let end = self.meta.stored_bytes - TAIL_BYTES as u64;
-        let mut at = self.meta.data_bytes;
+        let (file, mut at) = (self.file()?, self.meta.data_bytes);
         while at < end {
             let mut piece = vec![0; PIECE_BYTES.min(end - at) as usize];
-            read_at(&*self.file, &self.path, &mut piece, at)?;
+            read_at(&*file, self.path(), &mut piece, at)?;
             with(&piece);
             at += piece.len() as u64;
         }
@@ -336,8 +277,7 @@ impl Drop for Fragment {
     fn drop(&mut self) {
         for (number, section) in self.index.iter().enumerate() {
             if self.blocks_cached[number].load(Ordering::Relaxed) {
-                let partition = self.loaded_partition(number);
-                let partition = partition.map_or_else(|| self.read_partition(number), Ok);
+                let partition = self.peek_partition(number);
                 // Entries that cannot be identified age out.
                 let handles = partition.iter().flat_map(|partition| &partition.handles);
                 handles.for_each(|handle| self.cache.remove(self.id, handle.offset));
@@ -362,9 +302,10 @@ fn top_separators(index: &[IndexSection]) -> Option<Separators> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fragment::CursorOptions;
     use crate::fragment::testing::{fragment_of, many};
+    use crate::fragment::{CursorOptions, FragmentOptions, FragmentWriter};
     use crate::merge::Cursor;
+    use crate::world::sim::SimFiles;
 
     fn walk(fragment: &Arc<Fragment>) {
         let mut cursor = fragment.cursor(&CursorOptions::default());
@@ -375,21 +316,69 @@ mod tests {
     }
 
     #[test]
-    fn a_fragment_pays_for_its_index_and_filters_as_long_as_it_is_open() {
+    fn scale_2_13_index_and_filters_are_charged_to_the_cache() {
         let cache = BlockCache::new(1 << 20);
         let fragment = fragment_of(500, &cache);
-        assert!(fragment.resident_bytes() > 500 * 16);
-        assert_eq!(cache.stats().resident_bytes, fragment.resident_bytes());
-        assert_eq!(cache.stats().bytes, fragment.resident_bytes());
+        assert!(cache.stats().resident_bytes > 500 * 16);
+        assert_eq!(cache.stats().bytes, cache.stats().resident_bytes);
         drop(fragment);
-        assert_eq!(cache.stats().bytes, 0);
+        assert_eq!((cache.stats().bytes, cache.stats().resident_bytes), (0, 0));
+    }
+
+    #[test]
+    fn scale_2_13_an_evicted_index_is_reloaded_when_it_is_needed() {
+        let cache = BlockCache::new(1 << 20);
+        let others = fragment_of(20_000, &cache);
+        walk(&others);
+        let fragment = fragment_of(50, &cache);
+        let loaded = |fragment: &Fragment| {
+            let partitions = fragment.parts.partitions.iter().map(|slot| slot.load().is_some());
+            let filters = fragment.parts.filters.iter().map(|slot| slot.load().is_some());
+            (partitions.collect::<Vec<_>>(), filters.collect::<Vec<_>>())
+        };
+        assert_eq!(loaded(&fragment), (vec![true], vec![true]));
+        // Blocks that are read more often than the index.
+        walk(&others);
+        assert_eq!(loaded(&fragment), (vec![false], vec![false]));
+        let key = many(50).into_keys().next().unwrap();
+        let mut cursor = fragment.cursor(&CursorOptions::default());
+        cursor.seek(&key).unwrap();
+        assert_eq!(cursor.key(), key);
+        let row = b"00000049";
+        assert!(fragment.may_hold_row(row, crate::fragment::row_hash(row)));
+        assert_eq!(loaded(&fragment), (vec![true], vec![true]));
+    }
+
+    #[test]
+    fn scale_2_13_a_file_of_known_metadata_size_is_opened_with_one_read() {
+        let path = Path::new("/f.frag");
+        let sim = SimFiles::new(1);
+        let files: Arc<dyn Files> = Arc::new(sim.clone());
+        let options = FragmentOptions { block_bytes: 64, ..FragmentOptions::default() };
+        let mut writer = FragmentWriter::create(&files, path, options).unwrap();
+        many(500).iter().for_each(|(key, value)| writer.add(key, value).unwrap());
+        let meta = writer.finish().unwrap();
+        let cache = BlockCache::new(1 << 20);
+        // Without the size, and with a wrong one, the footer tells where the rest is.
+        for (meta_bytes, reads) in [(Some(meta.meta_bytes()), 1), (None, 3), (Some(50), 3)] {
+            let before = sim.counters();
+            let handle = FileHandle::new(&files, path, &FileHandles::new(1));
+            let known = KnownSize { bytes: Some(meta.stored_bytes), meta_bytes };
+            let id = cache.next_file_id();
+            let fragment = Fragment::open_handle(handle, known, id, cache.clone()).unwrap();
+            assert_eq!(sim.counters().reads - before.reads, reads, "{meta_bytes:?}");
+            assert!(fragment.loaded_partition(0).is_some());
+            let row = b"00000499";
+            assert!(fragment.may_hold_row(row, crate::fragment::row_hash(row)));
+            assert_eq!(sim.counters().reads - before.reads, reads, "index and filter are there");
+        }
     }
 
     #[test]
     fn an_index_that_does_not_fit_in_memory_goes_through_the_cache() {
         let cache = BlockCache::new(20_000);
         let fragment = fragment_of(500, &cache);
-        assert!(fragment.index_resident.is_empty());
+        assert!(fragment.parts.partitions[0].load().is_none());
         let mut cursor = fragment.cursor(&CursorOptions::default());
         for key in many(500).keys() {
             cursor.seek(key).unwrap();

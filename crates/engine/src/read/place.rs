@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::fragment::Fragment;
 use crate::merge::{CellView, EntryPlace, Merge, ReadBudget, Sink};
 use crate::store::Engine;
-use crate::tablet::{Table, TableVersion};
+use crate::tablet::{Run, Table, TableVersion};
 use crate::txn::Txn;
 use crate::write::RowSlot;
 
@@ -96,8 +96,15 @@ impl Engine {
         let tablet = version.tablets.of(row);
         let mut memory = version.memory.iter().flat_map(|memory| memory.fragments());
         let mut runs = tablet.chains.iter().flat_map(|chain| &chain.runs);
-        !memory.any(|fragment| newer(&**fragment))
-            && !runs.any(|run| newer(&**run.range_tombstones()))
+        let newer_in_run = |run: &Run| {
+            let tombstones = run.link_of(row).map(|link| link.range_tombstones());
+            match tombstones {
+                None | Some(Ok(None)) => false,
+                Some(Ok(Some(tombstones))) => newer(&*tombstones),
+                Some(Err(_)) => true,
+            }
+        };
+        !memory.any(|fragment| newer(&**fragment)) && !runs.any(newer_in_run)
     }
 
     fn newest_write_of(&self, table: &Table, row: &[u8]) -> Txn {
@@ -180,6 +187,6 @@ fn fragment_of<'v>(
     number: u64,
 ) -> Option<&'v Arc<Fragment>> {
     let runs = version.tablets.of(row).chains.iter().flat_map(|chain| &chain.runs);
-    let mut fragments = runs.filter_map(|run| run.link_of(row)?.fragment().ok());
+    let mut fragments = runs.filter_map(|run| run.link_of(row)?.open_fragment());
     fragments.find(|fragment| fragment.id() == number)
 }

@@ -82,8 +82,8 @@ pub struct Sources {
 
 impl Sources {
     /// Returns the sources of one tablet that may hold rows in `rows`, newest
-    /// first, for the given groups. The caller has checked that no lost
-    /// fragment covers these rows.
+    /// first, for the given groups. The caller has checked that no fragment known
+    /// to be lost covers these rows.
     pub fn of_tablet(
         version: &TableVersion,
         tablet: &Tablet,
@@ -120,7 +120,9 @@ impl Sources {
             for run in tablet.chains[group].runs.iter().rev() {
                 let Some(link) = run.link_of(row) else { continue };
                 let fragment = link.fragment()?;
-                sources.add_range_tombstones(run);
+                if let Some(tombstones) = link.range_tombstones_of(fragment) {
+                    sources.range_tombstones.push(tombstones);
+                }
                 if fragment.may_hold_row(row, hash) {
                     sources.cursors.push(Source::Disk(fragment.cursor(options)));
                 }
@@ -146,17 +148,13 @@ impl Sources {
         if positions.is_empty() {
             return Ok(());
         }
-        self.add_range_tombstones(run);
+        if let Some(tombstones) = run.range_tombstones(positions.clone())? {
+            self.range_tombstones.push(tombstones);
+        }
         self.cursors.push(match &run.links()[positions.clone()] {
             [link] if link.is_whole() => Source::Disk(link.fragment()?.cursor(options)),
             _ => Source::Run(run.cursor(positions, options)),
         });
         Ok(())
-    }
-
-    fn add_range_tombstones(&mut self, run: &Run) {
-        if !run.range_tombstones().is_empty() {
-            self.range_tombstones.push(run.range_tombstones().clone());
-        }
     }
 }

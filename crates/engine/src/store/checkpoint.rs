@@ -99,7 +99,7 @@ impl Store {
         for file in released.files() {
             let named = configs.files().any(|kept| kept.name == file.name);
             if !named && !tables.fragments.is_pinned(file.name) {
-                tables.fragments.remove(file.name)?;
+                tables.fragments.remove(file.name);
             }
         }
         Ok(())

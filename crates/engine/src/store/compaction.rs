@@ -151,7 +151,7 @@ mod tests {
             flushed: None,
         };
         tables.config.edit(&[ConfigEdit::Splice(splice)]).unwrap();
-        let run = Run::new(vec![tables.fragments.open_link(&file, held).unwrap()]);
+        let run = Run::new(vec![tables.fragments.link(&file, held)]);
         tablet.chains[0].runs.extend(run);
         publishing.replace(vec![Arc::new(tablet)], |_| ());
         file

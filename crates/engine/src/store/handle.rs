@@ -190,6 +190,7 @@ impl Store {
         self.engine.log.stop();
         self.engine.claims.urgent.end();
         self.engine.claims.background.end();
+        self.engine.tables.fragments.end_removals();
         self.engine.waiters.wake_all();
         self.engine.waiters.end_timer();
         for worker in self.workers.drain(..) {

@@ -5,7 +5,8 @@
 //! chains so long that writers are delayed. The background lane, at low
 //! priority, does all other compactions, small ones first. Each job is one flush or
 //! one step of a compaction, so that no chain waits for a large compaction of
-//! another. (A thread that has lowered its priority cannot raise it again
+//! another. A further thread checks the files of a store that was opened, and removes
+//! those that are no longer used. (A thread that has lowered its priority cannot raise it again
 //! without privileges, so a flush on the background lane would block the
 //! writers that wait for it.)
 
@@ -94,6 +95,13 @@ impl Engine {
             let timer = move || waiters.run_timer();
             workers.push(spawner.spawn("stele-admission", Normal, Box::new(timer))?);
         }
+        self.tables.fragments.attend_removals();
+        let files = self.clone();
+        let run = move || {
+            files.tables.fragments.check_sizes(&|| !files.is_stopping());
+            files.tables.fragments.run_removals();
+        };
+        workers.push(spawner.spawn("stele-files", Low, Box::new(run))?);
         for number in 0..self.lane_threads {
             let lanes =
                 [("stele-urgent", Normal, Lane::Urgent), ("stele-merge", Low, Lane::Background)];

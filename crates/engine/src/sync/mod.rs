@@ -26,10 +26,10 @@ pub use scheduled::{
 #[cfg(feature = "shuttle")]
 pub use shuttle::sync::atomic;
 #[cfg(feature = "shuttle")]
-pub use swap::{ArcSwap, Guard};
+pub use swap::{ArcSwap, ArcSwapOption, Guard};
 
 #[cfg(not(feature = "shuttle"))]
-pub use arc_swap::{ArcSwap, Guard};
+pub use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 #[cfg(not(feature = "shuttle"))]
 pub use fatal::{AbortOnPanic, Condvar, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 #[cfg(not(feature = "shuttle"))]

@@ -48,3 +48,36 @@ impl<T> ArcSwap<T> {
         }
     }
 }
+
+/// A pointer that may be unset.
+pub struct ArcSwapOption<T> {
+    current: Mutex<Option<Arc<T>>>,
+}
+
+impl<T> Default for ArcSwapOption<T> {
+    fn default() -> Self {
+        ArcSwapOption { current: Mutex::new(None) }
+    }
+}
+
+impl<T> ArcSwapOption<T> {
+    pub fn load(&self) -> Guard<Option<Arc<T>>> {
+        Guard(self.load_full())
+    }
+
+    pub fn load_full(&self) -> Option<Arc<T>> {
+        self.current.lock().clone()
+    }
+
+    pub fn store(&self, next: Option<Arc<T>>) {
+        *self.current.lock() = next;
+    }
+
+    /// Replaces the pointer if it points to `expected`.
+    pub fn compare_and_swap(&self, expected: *const T, next: Option<Arc<T>>) {
+        let mut current = self.current.lock();
+        if current.as_ref().is_some_and(|current| std::ptr::eq(Arc::as_ptr(current), expected)) {
+            *current = next;
+        }
+    }
+}

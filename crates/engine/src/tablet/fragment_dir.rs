@@ -1,17 +1,18 @@
-//! The directory of a store's disk fragments: names new files, opens those in
+//! The directory of a store's disk fragments: names new files, links those in
 //! the config, and removes those that no chain or checkpoint refers to.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::link::{Link, LinkedFile, Pins, is_disk_error};
+use super::link::{Link, LinkedFile};
+use super::registry::FileRegistry;
 use crate::cache::BlockCache;
 use crate::cell::rows::RowRange;
 use crate::config::{Configs, FileName, Reference};
 use crate::error::{Error, Result};
-use crate::fragment::{Fragment, FragmentOptions, FragmentWriter};
+use crate::fragment::{FileHandle, FileHandles, FragmentOptions, FragmentWriter, KnownSize};
+use crate::resources::Resources;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::world::Files;
 
@@ -22,8 +23,10 @@ pub struct FragmentDir {
     path: PathBuf,
     files: Arc<dyn Files>,
     cache: Arc<BlockCache>,
-    /// The files that checkpoints need.
-    pins: Arc<Pins>,
+    handles: Arc<FileHandles>,
+    registry: Arc<FileRegistry>,
+    /// The files in the config that were missing when the directory was opened.
+    missing: BTreeSet<FileName>,
     /// Part of the name of every file created here.
     incarnation: u64,
     next_number: AtomicU64,
@@ -34,31 +37,35 @@ pub struct FragmentDir {
 impl FragmentDir {
     /// Opens the directory inside `store_dir` for the incarnation that last
     /// was started in `configs`, and removes files that `configs` does not
-    /// name.
+    /// name. No file is opened.
     pub fn open(
         store_dir: &Path,
         files: Arc<dyn Files>,
-        cache: Arc<BlockCache>,
+        resources: &Resources,
         configs: &Configs,
     ) -> Result<FragmentDir> {
-        let dir = FragmentDir {
-            path: store_dir.join(FRAGMENTS_DIR),
+        let path = store_dir.join(FRAGMENTS_DIR);
+        let mut dir = FragmentDir {
+            registry: Arc::new(FileRegistry::new(&path, files.clone())),
+            path,
             files,
-            cache,
-            pins: Arc::default(),
+            cache: resources.cache.clone(),
+            handles: resources.handles.clone(),
+            missing: BTreeSet::new(),
             incarnation: configs.incarnation,
             next_number: AtomicU64::new(1),
             next_unit: AtomicU64::new(1),
         };
-        dir.pins.update(configs);
-        dir.remove_orphans(configs)?;
+        dir.registry.update_pins(configs);
+        dir.missing = dir.remove_orphans(configs)?;
         Ok(dir)
     }
 
     /// Removes files that are not in the config, left by an incarnation that
-    /// crashed before it could publish or delete them.
-    fn remove_orphans(&self, configs: &Configs) -> Result<()> {
-        let named: BTreeSet<FileName> =
+    /// crashed before it could publish or delete them. Returns the files that
+    /// are in the config but missing.
+    fn remove_orphans(&self, configs: &Configs) -> Result<BTreeSet<FileName>> {
+        let mut missing: BTreeSet<FileName> =
             configs.files().chain(configs.pinned_files()).map(|file| file.name).collect();
         let listed = self.files.list(&self.path);
         for name in listed.map_err(|error| Error::io("listing", &self.path, error))? {
@@ -67,14 +74,14 @@ impl FragmentDir {
                 tracing::warn!(%name, "ignoring a file that is not a fragment");
                 continue;
             };
-            if !named.contains(&name) {
+            if !missing.remove(&name) {
                 let path = self.path_of(name);
                 let removed = self.files.remove(&path);
                 removed.map_err(|error| Error::io("removing", &path, error))?;
                 tracing::info!(%name, "removed a fragment that is not in the config");
             }
         }
-        Ok(())
+        Ok(missing)
     }
 
     /// Returns a unique name for a new fragment, and its path.
@@ -91,7 +98,7 @@ impl FragmentDir {
     }
 
     pub fn path_of(&self, name: FileName) -> PathBuf {
-        self.path.join(name.to_string())
+        self.registry.path_of(name)
     }
 
     pub fn cache(&self) -> &Arc<BlockCache> {
@@ -109,61 +116,71 @@ impl FragmentDir {
         synced.map_err(|error| Error::io("syncing", &self.path, error))
     }
 
-    /// Opens rows of a fragment as part of a chain. Damage, a missing file or a disk
-    /// read error is recorded in the link; any other failure is returned and
-    /// prevents the store from opening.
-    pub fn open_link(&self, file: &Reference, rows: RowRange) -> Result<Arc<Link>> {
-        self.open_link_as(file, rows, self.cache.next_file_id())
+    /// Links rows of a fragment as part of a chain. It is opened when it is first used.
+    pub fn link(&self, file: &Reference, rows: RowRange) -> Arc<Link> {
+        self.link_as(file, rows, || self.cache.next_file_id())
     }
 
-    /// Like `open_link`, for a file whose blocks are cached under this id.
-    pub fn open_link_as(&self, file: &Reference, rows: RowRange, id: u64) -> Result<Arc<Link>> {
-        let path = self.path_of(file.name);
-        let mut opened = Fragment::open(&self.files, &path, id, self.cache.clone());
-        if let Ok(fragment) = &opened
-            && fragment.meta().stored_bytes != file.bytes
-        {
-            let what = "the file size differs from the size in the manifest";
-            opened = Err(Error::data_loss(&path, 0, what));
+    /// Like `link`, for a file whose blocks are cached under this id.
+    pub fn link_cached(&self, file: &Reference, rows: RowRange, id: u64) -> Arc<Link> {
+        self.link_as(file, rows, || id)
+    }
+
+    fn link_as(&self, file: &Reference, rows: RowRange, id: impl FnOnce() -> u64) -> Arc<Link> {
+        let linked = self.registry.linked(file.name, || {
+            let handle = FileHandle::new(&self.files, &self.path_of(file.name), &self.handles);
+            let meta_bytes = file.facts.as_ref().map(|facts| facts.meta_bytes);
+            let known = KnownSize { bytes: Some(file.bytes), meta_bytes };
+            let (cache, registry) = (self.cache.clone(), self.registry.clone());
+            LinkedFile::new(file.name, handle, known, id(), cache, registry)
+        });
+        if self.missing.contains(&file.name) {
+            linked.note_loss(Error::data_loss(linked.path(), 0, "the file is missing"));
         }
-        let opened = match opened {
-            Err(error) if is_damage(&error) => {
-                tracing::error!(%error, "a fragment is lost; reads of its rows fail with data loss");
-                Err(match error {
-                    Error::DataLoss { .. } => error,
-                    other => Error::data_loss(&path, 0, other.to_string()),
-                })
+        Arc::new(Link::new(file.clone(), rows, linked))
+    }
+
+    /// Looks for files that are missing or have a wrong size, without opening
+    /// any, until `proceed` returns false. Those are reported as lost.
+    pub fn check_sizes(&self, proceed: &dyn Fn() -> bool) {
+        for linked in self.registry.all_linked().iter().take_while(|_| proceed()) {
+            let Some(linked) = linked.upgrade().filter(|linked| !linked.is_open()) else {
+                continue;
+            };
+            match self.files.size(linked.path()) {
+                Ok(bytes) => linked.check_size(bytes),
+                Err(error) => drop(linked.note_loss(Error::io("measuring", linked.path(), error))),
             }
-            // A newer format, missing permissions or too many open files: the
-            // file itself may be intact.
-            Err(error) => return Err(error),
-            Ok(fragment) => Ok(fragment),
-        };
-        let (files, pins) = (self.files.clone(), self.pins.clone());
-        let linked = LinkedFile::new(file.name, opened, &path, files, pins);
-        Ok(Arc::new(Link::new(file.clone(), rows, Arc::new(linked))))
+        }
+    }
+
+    /// Announces a worker that will call `run_removals`.
+    pub fn attend_removals(&self) {
+        self.registry.removals().attend();
+    }
+
+    /// Removes files that are no longer used, until `end_removals` is called.
+    pub fn run_removals(&self) {
+        self.registry.removals().run();
+    }
+
+    pub fn end_removals(&self) {
+        self.registry.removals().end();
     }
 
     /// Pins the files that the checkpoints in `configs` need, and no others.
     pub fn update_pins(&self, configs: &Configs) {
-        self.pins.update(configs);
+        self.registry.update_pins(configs);
     }
 
     /// Whether a checkpoint needs the file.
     pub fn is_pinned(&self, name: FileName) -> bool {
-        self.pins.holds(name)
+        self.registry.is_pinned(name)
     }
 
-    /// Removes a file that no config names any more, unless it is gone
-    /// already.
-    pub fn remove(&self, name: FileName) -> Result<()> {
-        let path = self.path_of(name);
-        match self.files.remove(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Error::io("removing", &path, error))
-            }
-            _ => Ok(()),
-        }
+    /// Removes a file that no config names any more, after its last reader.
+    pub fn remove(&self, name: FileName) {
+        self.registry.remove(name);
     }
 
     /// Removes a new file that no config will ever name.
@@ -172,14 +189,5 @@ impl FragmentDir {
             let path = path.display();
             tracing::warn!(%path, %error, "an unused fragment remains until the next open");
         }
-    }
-}
-
-/// Whether a failure to open a fragment is due to the file itself.
-fn is_damage(error: &Error) -> bool {
-    match error {
-        Error::DataLoss { .. } => true,
-        Error::Io { error, .. } => error.kind() == io::ErrorKind::NotFound || is_disk_error(error),
-        _ => false,
     }
 }

@@ -1,51 +1,37 @@
 //! A link of a chain: a reference to a fragment file and the range of its rows
 //! that are live in that chain. Several links may share one file, each with its
-//! own rows.
+//! own rows. The file is opened when it is first used.
 
-use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 
+use super::registry::FileRegistry;
+use crate::cache::BlockCache;
 use crate::cell::key;
 use crate::cell::range_tombstone::RangeTombstones;
 use crate::cell::rows::RowRange;
-use crate::config::{Configs, FileFacts, FileName, Reference};
+use crate::config::{FileFacts, FileName, Reference};
 use crate::error::{Error, Result};
-use crate::fragment::{Fragment, FragmentMeta};
-use crate::sync::RwLock;
-use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use crate::world::Files;
-
-/// The files that checkpoints need.
-#[derive(Default)]
-pub struct Pins {
-    names: RwLock<BTreeSet<FileName>>,
-}
-
-impl Pins {
-    /// Replaces the set with the pinned files of the config.
-    pub fn update(&self, configs: &Configs) {
-        *self.names.write() = configs.pinned_files().map(|file| file.name).collect();
-    }
-
-    pub fn holds(&self, name: FileName) -> bool {
-        self.names.read().contains(&name)
-    }
-}
+use crate::fragment::{FileHandle, Fragment, FragmentMeta, KnownSize, SIZE_DIFFERS};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// A fragment file shared by links.
 pub struct LinkedFile {
     name: FileName,
-    fragment: Result<Arc<Fragment>>,
-    path: PathBuf,
-    files: Arc<dyn Files>,
-    /// Number of references to the file in the current tablets.
-    references: AtomicUsize,
-    /// Set when no chain names the file any more: it is removed after its last
-    /// reader, unless a checkpoint needs it.
-    doomed: AtomicBool,
-    pins: Arc<Pins>,
+    handle: Arc<FileHandle>,
+    known: KnownSize,
+    /// Its id in the cache.
+    id: u64,
+    cache: Arc<BlockCache>,
+    registry: Arc<FileRegistry>,
+    /// Set when the file was first used.
+    fragment: OnceLock<Arc<Fragment>>,
+    /// Set when the file was found to be missing or damaged as a whole.
+    loss: OnceLock<Error>,
+    /// Held while the file is opened, so that it is opened once.
+    opening: Mutex<()>,
     /// Set when a block is found damaged; compaction then skips the file.
     damaged: AtomicBool,
     /// Number of times that compaction failed to read the file.
@@ -56,41 +42,84 @@ pub struct LinkedFile {
 const READ_FAILURES_MAX: u32 = 3;
 
 impl LinkedFile {
+    /// Creates a file that is not open yet.
     pub fn new(
         name: FileName,
-        fragment: Result<Arc<Fragment>>,
-        path: &Path,
-        files: Arc<dyn Files>,
-        pins: Arc<Pins>,
+        handle: Arc<FileHandle>,
+        known: KnownSize,
+        id: u64,
+        cache: Arc<BlockCache>,
+        registry: Arc<FileRegistry>,
     ) -> LinkedFile {
         LinkedFile {
             name,
-            fragment,
-            path: path.to_path_buf(),
-            files,
-            references: AtomicUsize::new(0),
-            doomed: AtomicBool::new(false),
-            pins,
+            handle,
+            known,
+            id,
+            cache,
+            registry,
+            fragment: OnceLock::new(),
+            loss: OnceLock::new(),
+            opening: Mutex::new(()),
             damaged: AtomicBool::new(false),
             read_failures: AtomicU32::new(0),
         }
     }
+
+    pub fn path(&self) -> &Path {
+        self.handle.path()
+    }
+
+    /// Records a loss if the file has another size than the config states.
+    pub fn check_size(&self, bytes: u64) {
+        if self.known.bytes.is_some_and(|stated| stated != bytes) {
+            self.note_loss(Error::data_loss(self.path(), 0, SIZE_DIFFERS));
+        }
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.fragment.get().is_some()
+    }
+
+    /// Opens the file. A missing file or a wrong checksum is a loss, which lasts; any
+    /// other failure is an error of this call alone.
+    #[cold]
+    fn open(&self) -> Result<&Arc<Fragment>> {
+        let _opening = self.opening.lock();
+        if let Some(fragment) = self.fragment.get() {
+            return Ok(fragment);
+        }
+        if let Some(loss) = self.loss.get() {
+            return Err(loss.clone());
+        }
+        let (handle, cache) = (self.handle.clone(), self.cache.clone());
+        match Fragment::open_handle(handle, self.known, self.id, cache) {
+            Ok(fragment) => Ok(self.fragment.get_or_init(|| fragment)),
+            Err(error) => Err(self.note_loss(error)),
+        }
+    }
+
+    /// Records a failure to open the file if the file is lost. Returns the error for
+    /// the caller.
+    pub fn note_loss(&self, error: Error) -> Error {
+        let loss = match error {
+            Error::DataLoss { .. } => error,
+            Error::Io { error, .. } if error.kind() == io::ErrorKind::NotFound => {
+                Error::data_loss(self.path(), 0, "the file is missing")
+            }
+            other => return other,
+        };
+        if self.loss.set(loss.clone()).is_ok() {
+            tracing::error!(error = %loss, "a fragment is lost; reads of its rows fail with data loss");
+        }
+        loss
+    }
 }
 
+/// Releases the file, which is removed if the config no longer refers to it.
 impl Drop for LinkedFile {
     fn drop(&mut self) {
-        if !self.doomed.load(Ordering::Relaxed) || self.pins.holds(self.name) {
-            return;
-        }
-        match self.files.remove(&self.path) {
-            // The last checkpoint that needed the file was released meanwhile.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => {
-                // The next open removes files that are not in the config.
-                tracing::warn!(path = %self.path.display(), %error, "could not remove a fragment");
-            }
-            Ok(()) => {}
-        }
+        self.registry.released(self.name, self.fragment.take());
     }
 }
 
@@ -100,8 +129,11 @@ pub struct Link {
     /// The live range; the file may have other rows.
     pub rows: RowRange,
     linked: Arc<LinkedFile>,
-    /// Whether the file has no other rows.
-    whole: bool,
+    /// Whether the file has no other rows. Set when it was needed.
+    whole: OnceLock<bool>,
+    /// The range tombstones over the rows, if the file has others. Set when they were
+    /// needed.
+    clipped_tombstones: OnceLock<Arc<RangeTombstones>>,
     /// The first possible key of the rows, and the first one after them.
     start_key: Vec<u8>,
     end_key: Option<Vec<u8>>,
@@ -111,10 +143,13 @@ impl Link {
     /// Creates a link to the rows of a file that are live in a tablet.
     pub fn new(file: Reference, rows: RowRange, linked: Arc<LinkedFile>) -> Link {
         assert_eq!(file.name, linked.name, "a link is to the file that it names");
-        let of_fragment = || linked.fragment.as_ref().ok().and_then(|fragment| fragment.rows());
-        let held = file.facts.as_ref().map(|facts| facts.held.clone()).or_else(of_fragment);
+        let whole = OnceLock::new();
+        if let Some(facts) = &file.facts {
+            let _ = whole.set(facts.held.intersection(&rows) == facts.held);
+        }
         Link {
-            whole: held.is_none_or(|held| held.intersection(&rows) == held),
+            whole,
+            clipped_tombstones: OnceLock::new(),
             start_key: key::row_start(&rows.start),
             end_key: rows.end.as_deref().map(key::row_start),
             file,
@@ -146,19 +181,49 @@ impl Link {
         Arc::new(Link::new(file, self.rows.clone(), self.linked.clone()))
     }
 
-    /// Returns the open fragment, or the error because of which its rows are
-    /// lost.
+    /// Returns the open fragment, opened if necessary. `DataLoss`: its rows are lost.
+    /// Any other error concerns this call alone.
+    #[inline]
     pub fn fragment(&self) -> Result<&Arc<Fragment>> {
-        self.linked.fragment.as_ref().map_err(Error::clone)
+        match self.linked.fragment.get() {
+            Some(fragment) => Ok(fragment),
+            None => self.linked.open(),
+        }
+    }
+
+    /// Returns the fragment if it has been opened.
+    #[inline]
+    pub fn open_fragment(&self) -> Option<&Arc<Fragment>> {
+        self.linked.fragment.get()
     }
 
     pub fn linked(&self) -> &Arc<LinkedFile> {
         &self.linked
     }
 
-    /// Whether all rows of the file are live here.
+    /// Returns the error because of which the rows are lost, as far as is known.
+    pub fn loss(&self) -> Option<&Error> {
+        self.linked.loss.get()
+    }
+
+    /// Whether all rows of the file are live here. False if the file cannot be opened.
+    #[inline]
     pub fn is_whole(&self) -> bool {
-        self.whole
+        match self.whole.get() {
+            Some(whole) => *whole,
+            None => self.fragment().is_ok_and(|fragment| self.is_whole_of(fragment)),
+        }
+    }
+
+    fn is_whole_of(&self, fragment: &Fragment) -> bool {
+        if let Some(whole) = self.whole.get() {
+            return *whole;
+        }
+        let held = fragment.rows();
+        let whole = held.is_none_or(|held| held.intersection(&self.rows) == held);
+        // Another thread may have set it, to the same value.
+        let _ = self.whole.set(whole);
+        whole
     }
 
     pub fn start_key(&self) -> &[u8] {
@@ -170,15 +235,30 @@ impl Link {
         self.end_key.as_deref()
     }
 
-    /// Returns the range tombstones over the rows.
-    pub fn range_tombstones(&self) -> Arc<RangeTombstones> {
-        match &self.linked.fragment {
-            Ok(fragment) if self.whole || fragment.range_tombstones().is_empty() => {
-                fragment.range_tombstones().clone()
-            }
-            Ok(fragment) => Arc::new(fragment.range_tombstones().clipped(&self.rows)),
-            Err(_) => Arc::default(),
+    /// Returns the range tombstones over the rows; `None` if there are none.
+    pub fn range_tombstones(&self) -> Result<Option<Arc<RangeTombstones>>> {
+        Ok(self.range_tombstones_of(self.fragment()?))
+    }
+
+    /// Like `range_tombstones`, for the link's open fragment.
+    #[inline]
+    pub fn range_tombstones_of(&self, fragment: &Fragment) -> Option<Arc<RangeTombstones>> {
+        if fragment.range_tombstones().is_empty() {
+            return None;
         }
+        if self.is_whole_of(fragment) {
+            return Some(fragment.range_tombstones().clone());
+        }
+        let clipped = match self.clipped_tombstones.get() {
+            Some(clipped) => clipped,
+            None => {
+                let clipped = fragment.range_tombstones().clipped(&self.rows);
+                // Another thread may have set it, to the same value.
+                let _ = self.clipped_tombstones.set(Arc::new(clipped));
+                self.clipped_tombstones.get().expect("it was just set")
+            }
+        };
+        (!clipped.is_empty()).then(|| clipped.clone())
     }
 
     /// Returns the approximate size of the rows.
@@ -186,27 +266,68 @@ impl Link {
         self.file.share
     }
 
-    /// Returns the approximate size of some of the rows.
+    /// Returns the approximate size of some of the rows, for which the file is opened.
     pub fn bytes_of(&self, rows: &RowRange) -> u64 {
-        match &self.linked.fragment {
+        match self.fragment() {
             Ok(fragment) => fragment.estimate_bytes(rows).min(self.file.share),
             Err(_) => self.file.share,
         }
     }
 
-    /// Returns what is known of the whole file; `None` if it is lost and was
-    /// written by an earlier version.
+    /// Returns the approximate size of the rows that are in `range`; zero if they are
+    /// lost. Opens the file only if some are not.
+    pub fn bytes_in(&self, range: &RowRange) -> u64 {
+        let part = range.intersection(&self.rows);
+        if self.open_fragment().is_none() && self.loss().is_none() && part == self.rows {
+            return self.file.share;
+        }
+        self.fragment().map_or(0, |fragment| fragment.estimate_bytes(&part))
+    }
+
+    /// Calls `with` for stretches of the file in row order, with the approximate rows
+    /// and stored bytes of each. A file smaller than `stretch_bytes` is one stretch
+    /// unless it is open; a larger one is opened.
+    pub fn for_each_stretch(&self, stretch_bytes: u64, mut with: impl FnMut(RowRange, u64)) {
+        if self.loss().is_some() {
+            return;
+        }
+        if self.open_fragment().is_none() && self.file.share < stretch_bytes {
+            return with(self.rows.clone(), self.file.share);
+        }
+        if let Ok(fragment) = self.fragment() {
+            fragment.for_each_stretch(with);
+        }
+    }
+
+    /// Returns what is known of the whole file, which is opened if its reference was
+    /// written by an earlier version; `None` if it is lost.
     pub fn facts(&self) -> Option<FileFacts> {
         let of_fragment = || {
-            let fragment = self.linked.fragment.as_ref().ok()?;
+            let fragment = self.fragment().ok()?;
             Some(file_facts(fragment.meta(), fragment.rows()?))
         };
         self.file.facts.clone().or_else(of_fragment)
     }
 
+    /// Counts this as a reference of the current tablets to the file.
+    pub fn add_reference(&self) {
+        self.linked.registry.add_reference(self.file.name);
+    }
+
+    /// Removes this from the references. A file without any is removed after its
+    /// last reader.
+    pub fn remove_reference(&self) {
+        self.linked.registry.remove_reference(self.file.name);
+    }
+
+    /// Marks the file for removal after its last reader.
+    pub fn doom(&self) {
+        self.linked.registry.doom(self.file.name);
+    }
+
     /// Whether the whole file is readable, as far as is known.
     pub fn is_readable(&self) -> bool {
-        self.linked.fragment.is_ok() && !self.linked.damaged.load(Ordering::Relaxed)
+        self.loss().is_none() && !self.linked.damaged.load(Ordering::Relaxed)
     }
 
     /// Records that a compaction failed because of this file, if it did:
@@ -214,8 +335,8 @@ impl Link {
     pub fn note_failure(&self, error: &Error) {
         let linked = &self.linked;
         let damaged = match error {
-            Error::DataLoss { path, .. } => *path == linked.path,
-            Error::Io { path, error, .. } if *path == linked.path && is_disk_error(error) => {
+            Error::DataLoss { path, .. } => path == linked.path(),
+            Error::Io { path, error, .. } if path == linked.path() && is_disk_error(error) => {
                 linked.read_failures.fetch_add(1, Ordering::Relaxed) + 1 >= READ_FAILURES_MAX
             }
             _ => false,
@@ -223,26 +344,6 @@ impl Link {
         if damaged {
             tracing::error!(%error, "a fragment is damaged and will not be compacted");
             linked.damaged.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Marks the file for deletion after its last reader.
-    pub fn doom(&self) {
-        self.linked.doomed.store(true, Ordering::Relaxed);
-    }
-
-    /// Counts a reference in the current tablets.
-    pub fn add_reference(&self) {
-        self.linked.references.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Removes a reference from the count. A file without any is removed after its
-    /// last reader.
-    pub fn remove_reference(&self) {
-        let before = self.linked.references.fetch_sub(1, Ordering::AcqRel);
-        assert!(before > 0, "a reference is removed once");
-        if before == 1 {
-            self.doom();
         }
     }
 }
@@ -262,7 +363,7 @@ pub fn file_facts(meta: &FragmentMeta, held: RowRange) -> FileFacts {
 
 /// Whether an error concerns the disk (EIO) rather than the process, such as
 /// too many open files.
-pub fn is_disk_error(error: &io::Error) -> bool {
+fn is_disk_error(error: &io::Error) -> bool {
     const EIO: i32 = 5;
     error.raw_os_error() == Some(EIO)
 }

@@ -6,14 +6,17 @@
 //! ([`GroupMemory`]) and a [`TabletMap`]. A [`Tablet`] is a range of rows with one
 //! chain per group. A chain is a list of [`Run`]s, oldest
 //! first. A run is one or more [`Link`]s without common rows, read as one sorted
-//! file. A link is a fragment file and the rows of it that are live. `publish`
-//! changes the tablets of a table: first in the config, then for its readers;
-//! `split` divides and joins them.
+//! file. A link is a fragment file and the rows of it that are live; the file is opened
+//! when it is first used. `registry` counts the references to each file; `removals`
+//! removes those without any. `publish` changes the tablets of a table: first in the
+//! config, then for its readers; `split` divides and joins them.
 
 mod chain;
 mod fragment_dir;
 mod link;
 mod publish;
+mod registry;
+mod removals;
 mod run;
 mod sizes;
 mod split;

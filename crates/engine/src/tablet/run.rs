@@ -2,7 +2,7 @@
 //! Each row is in at most one of them.
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::link::Link;
 use crate::cell::range_tombstone::RangeTombstones;
@@ -16,8 +16,8 @@ use crate::txn::Txn;
 #[derive(Clone)]
 pub struct Run {
     links: Arc<[Arc<Link>]>,
-    /// The range tombstones of all links.
-    range_tombstones: Arc<RangeTombstones>,
+    /// The range tombstones of all links. Set when all links were open.
+    range_tombstones: Arc<OnceLock<Option<Arc<RangeTombstones>>>>,
 }
 
 impl Run {
@@ -30,22 +30,38 @@ impl Run {
             }),
             "the links of a run ascend and have no row in common"
         );
-        let mut lists: Vec<_> = links.iter().map(|link| link.range_tombstones()).collect();
-        lists.retain(|list| !list.is_empty());
-        let range_tombstones = match lists.len() {
-            0 => Arc::default(),
-            1 => lists.swap_remove(0),
-            _ => Arc::new(RangeTombstones::concat(&lists)),
-        };
-        (!links.is_empty()).then(|| Run { links: links.into(), range_tombstones })
+        (!links.is_empty()).then(|| Run { links: links.into(), range_tombstones: Arc::default() })
     }
 
     pub fn links(&self) -> &[Arc<Link>] {
         &self.links
     }
 
-    pub fn range_tombstones(&self) -> &Arc<RangeTombstones> {
-        &self.range_tombstones
+    /// Returns range tombstones that include all of the links at `positions`; `None` if
+    /// there are none.
+    pub fn range_tombstones(
+        &self,
+        positions: Range<usize>,
+    ) -> Result<Option<Arc<RangeTombstones>>> {
+        if let Some(known) = self.range_tombstones.get() {
+            return Ok(known.clone());
+        }
+        // Once all links are open, those of the whole run are kept.
+        let all_open = self.links.iter().all(|link| link.open_fragment().is_some());
+        let positions = if all_open { 0..self.links.len() } else { positions };
+        let mut lists = Vec::new();
+        for link in &self.links[positions] {
+            lists.extend(link.range_tombstones()?);
+        }
+        let joined = match lists.len() {
+            0 | 1 => lists.pop(),
+            _ => Some(Arc::new(RangeTombstones::concat(&lists))),
+        };
+        if all_open {
+            // Another thread may have set it, to the same value.
+            let _ = self.range_tombstones.set(joined.clone());
+        }
+        Ok(joined)
     }
 
     /// Returns the link that covers `row`, if any.
@@ -278,19 +294,23 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::cache::BlockCache;
     use crate::cell::key;
     use crate::config::{FileName, Reference};
-    use crate::fragment::FragmentOptions;
     use crate::fragment::testing::{Entries, OneFile, entries, key, options};
+    use crate::fragment::{FileHandle, FileHandles, FragmentOptions, KnownSize};
     use crate::tablet::link::LinkedFile;
+    use crate::tablet::registry::FileRegistry;
 
     /// Writes all `entries` to one file and links only `rows` of it.
     fn link(number: u64, entries: &Entries, options: FragmentOptions, rows: RowRange) -> Arc<Link> {
         let file = OneFile::default();
         let meta = file.write(options, entries).unwrap();
         let name = FileName { incarnation: 1, number };
-        let (files, pins) = (file.files(), Arc::default());
-        let linked = LinkedFile::new(name, file.open(), OneFile::path(), files, pins);
+        let handle = FileHandle::new(&file.files(), OneFile::path(), &FileHandles::new(1));
+        let registry = Arc::new(FileRegistry::new(OneFile::path(), file.files()));
+        let (known, cache) = (KnownSize::default(), BlockCache::new(1 << 20));
+        let linked = LinkedFile::new(name, handle, known, 1, cache, registry);
         let reference = Reference {
             name,
             bytes: meta.stored_bytes,

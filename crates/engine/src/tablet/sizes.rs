@@ -1,5 +1,5 @@
-//! Sizes of tables and parts of them, computed from the fragments' indexes
-//! without reading data.
+//! Sizes of tables and parts of them, computed from the config and the
+//! fragments' indexes without reading data.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl TableSizes {
     /// `part_bytes` on disk each. The last part may be larger by up to half of
     /// that.
     pub fn boundaries(&self, range: &RowRange, part_bytes: u64) -> Vec<Vec<u8>> {
-        let mut points = self.points(range);
+        let mut points = self.points(range, part_bytes);
         points.sort_unstable();
         let total: u64 = points.iter().map(|(_, bytes)| bytes).sum();
         let (mut passed, mut part) = (0, 0);
@@ -51,20 +51,18 @@ impl TableSizes {
 
     /// Returns rows, each with the approximate size of the stretch of some
     /// fragment that ends there.
-    fn points(&self, range: &RowRange) -> Vec<(Vec<u8>, u64)> {
+    fn points(&self, range: &RowRange, part_bytes: u64) -> Vec<(Vec<u8>, u64)> {
         let chains = self.version.tablets.overlapping(range).flat_map(|tablet| &tablet.chains);
         let links = chains.flat_map(|chain| &chain.runs).flat_map(|run| run.links_of(range));
         let mut points = Vec::new();
         for link in links {
             let part = range.intersection(&link.rows);
-            if let Ok(fragment) = link.fragment() {
-                fragment.for_each_stretch(|rows, bytes| {
-                    let part = part.intersection(&rows);
-                    if let (false, Some(end)) = (part.is_empty(), part.end) {
-                        points.push((end, bytes));
-                    }
-                });
-            }
+            link.for_each_stretch(part_bytes, |rows, bytes| {
+                let part = part.intersection(&rows);
+                if let (false, Some(end)) = (part.is_empty(), part.end) {
+                    points.push((end, bytes));
+                }
+            });
         }
         points
     }

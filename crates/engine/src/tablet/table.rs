@@ -60,11 +60,7 @@ impl TableVersion {
     pub fn disk_bytes(&self, range: &RowRange) -> u64 {
         let chains = self.tablets.overlapping(range).flat_map(|tablet| &tablet.chains);
         let links = chains.flat_map(|chain| &chain.runs).flat_map(|run| run.links_of(range));
-        let of_link = |link: &Arc<Link>| {
-            let part = range.intersection(&link.rows);
-            link.fragment().map_or(0, |fragment| fragment.estimate_bytes(&part))
-        };
-        links.map(of_link).sum()
+        links.map(|link| link.bytes_in(range)).sum()
     }
 
     fn links(&self) -> impl Iterator<Item = &Arc<Link>> {

@@ -1,20 +1,16 @@
 //! All tables of a store: everything but its log. The store applies commits to
 //! it, recovery replays commits into it, and the workers flush and compact it.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
 use super::chain::{Tablet, TabletMap};
 use super::fragment_dir::FragmentDir;
-use super::link::Link;
 use super::table::{GroupMemory, Table, TableVersion};
 use super::table_map::TableMap;
 use crate::cell::fold::Folds;
 use crate::cell::rows::RowRange;
-use crate::config::{
-    ConfigEdit, ConfigEditor, ConfigStore, FileName, Reference, TableConfig, TableState,
-};
+use crate::config::{ConfigEdit, ConfigEditor, ConfigStore, Reference, TableConfig, TableState};
 use crate::error::Result;
 use crate::options::Options;
 use crate::read::Snapshots;
@@ -35,8 +31,9 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Opens every file in the config. Damaged files are reported and reads of
-    /// their rows fail; everything else is served.
+    /// Loads the tables in the config without opening their files. Files found
+    /// to be lost are reported and reads of their rows fail; everything else is
+    /// served.
     pub fn load(
         dir: &Path,
         world: World,
@@ -45,8 +42,7 @@ impl Tables {
         config: Box<dyn ConfigStore>,
     ) -> Result<Tables> {
         let configs = config.read()?;
-        let (files, cache) = (world.files.clone(), resources.cache.clone());
-        let fragments = FragmentDir::open(dir, files, cache, &configs)?;
+        let fragments = FragmentDir::open(dir, world.files.clone(), &resources, &configs)?;
         // Whatever was read before this opening may have changed since.
         let loaded_at = Txn::base(configs.generation);
         let active = configs.tables.values().filter(|table| table.state == TableState::Active);
@@ -96,19 +92,10 @@ fn load_table(
     fragments: &FragmentDir,
     resources: &Resources,
 ) -> Result<Table> {
-    // Tablets may share a file, each with its own rows.
-    let mut opened: BTreeMap<FileName, Arc<Link>> = BTreeMap::new();
-    let mut open = |file: &Reference, rows: RowRange| -> Result<Arc<Link>> {
-        if let Some(known) = opened.get(&file.name) {
-            return Ok(Arc::new(Link::new(file.clone(), rows, known.linked().clone())));
-        }
-        let link = fragments.open_link(file, rows)?;
-        opened.insert(file.name, link.clone());
-        Ok(link)
-    };
+    let mut link = |file: &Reference, rows: RowRange| Ok(fragments.link(file, rows));
     let mut tablets = Vec::with_capacity(config.tablets.len());
     for tablet in config.tablets.iter() {
-        tablets.push(Arc::new(Tablet::new(tablet, loaded_at, &mut open)?));
+        tablets.push(Arc::new(Tablet::new(tablet, loaded_at, &mut link)?));
     }
     let memory = config.flushed.iter().map(|&txn| GroupMemory::new(&resources.budget, txn));
     let version = TableVersion {

@@ -141,9 +141,10 @@ impl<'a> Step<'a> {
             rows: &rows,
         };
         let bytes_max = self.tables.options.compact.output_bytes;
-        let mut inputs = self.inputs(&rows);
         let proceed = || host.proceed(self.table) && self.is_current();
-        let output = write_output(&self.tables.fragments, &mut inputs, &rules, bytes_max, &proceed);
+        let output = self.inputs(&rows).and_then(|mut inputs| {
+            write_output(&self.tables.fragments, &mut inputs, &rules, bytes_max, &proceed)
+        });
         output.map_err(|error| {
             let error = self.attributed(error, &rows, &proceed);
             self.runs().iter().flat_map(Run::links).for_each(|link| link.note_failure(&error));
@@ -182,7 +183,7 @@ impl<'a> Step<'a> {
         Ok(Some(()))
     }
 
-    fn inputs(&self, rows: &RowRange) -> Inputs<RunCursor> {
+    fn inputs(&self, rows: &RowRange) -> Result<Inputs<RunCursor>> {
         let heat = Arc::new(Heat::default());
         let options = CursorOptions { heat: Some(heat.clone()), ..CursorOptions::default() };
         let mut range_tombstones = RangeTombstones::default();
@@ -194,10 +195,12 @@ impl<'a> Step<'a> {
                 txns.0 = txns.0.min(link.file.txn_min);
                 txns.1 = txns.1.max(link.file.txn_max);
             }
-            range_tombstones.merge(run.range_tombstones());
+            if let Some(tombstones) = run.range_tombstones(positions.clone())? {
+                range_tombstones.merge(&tombstones);
+            }
             cursors.push(run.cursor(positions, &options));
         }
-        Inputs { merge: Merge::new(cursors), range_tombstones, txns, heat }
+        Ok(Inputs { merge: Merge::new(cursors), range_tombstones, txns, heat })
     }
 
     /// Publishes an output: first in the config, then to readers. Returns the rest
@@ -238,7 +241,7 @@ impl<'a> Step<'a> {
     fn open_added(&self, output: &Output) -> Result<Option<Arc<Link>>> {
         let Some(file) = &output.file else { return Ok(None) };
         let rows = file.live_rows(&self.tablet.rows);
-        let link = self.tables.fragments.open_link_as(file, rows, output.warmed.id())?;
+        let link = self.tables.fragments.link_cached(file, rows, output.warmed.id());
         output.warmed.hand_over(link.fragment()?);
         Ok(Some(link))
     }

@@ -31,7 +31,7 @@ impl Written {
     /// Opens the files, each for all of its rows.
     fn open(&self, tables: &Tables) -> Result<Vec<Arc<Link>>> {
         let open = |file: &Reference| {
-            let link = tables.fragments.open_link(file, file.live_rows(&RowRange::all()))?;
+            let link = tables.fragments.link(file, file.live_rows(&RowRange::all()));
             link.fragment()?;
             Ok(link)
         };

@@ -60,6 +60,10 @@ impl Files for Disk {
         path.try_exists()
     }
 
+    fn size(&self, path: &Path) -> io::Result<u64> {
+        Ok(fs::metadata(path)?.len())
+    }
+
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         // The parent directory of a bare name is the current one.
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };

@@ -22,6 +22,10 @@ pub trait Files: Send + Sync {
     /// Returns the sorted paths in a directory.
     fn list(&self, dir: &Path) -> io::Result<Vec<PathBuf>>;
     fn exists(&self, path: &Path) -> io::Result<bool>;
+    /// Returns the length of a file.
+    fn size(&self, path: &Path) -> io::Result<u64> {
+        self.open_read(path)?.len()
+    }
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
     /// Acquires the lock of a file, or fails with `WouldBlock` if it is held elsewhere.
     /// Creates the file if it is missing.

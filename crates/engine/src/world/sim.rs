@@ -43,6 +43,8 @@ pub struct Counters {
     pub written_bytes: u64,
     pub syncs: u64,
     pub dir_syncs: u64,
+    /// Existing files opened, for reading or writing.
+    pub opens: u64,
 }
 
 impl SimFiles {
@@ -95,8 +97,8 @@ impl SimFiles {
         self.machine.lock().faults.clear();
     }
 
-    /// Blocks threads whose name contains `thread_part` before they create, read, write
-    /// or sync a file whose path contains `path_part`, until the hold is dropped.
+    /// Blocks threads whose name contains `thread_part` before they create, read, write,
+    /// sync or remove a file whose path contains `path_part`, until the hold is dropped.
     pub fn hold(&self, operation: Operation, path_part: &str, thread_part: &str) -> Hold {
         self.holds.add(operation, path_part, thread_part, Scope::All)
     }
@@ -141,6 +143,11 @@ impl SimFiles {
         self.machine.lock().counters
     }
 
+    /// Returns the number of files with an open handle whose path contains `path_part`.
+    pub fn open_files(&self, path_part: &str) -> usize {
+        self.machine.lock().open_files(path_part)
+    }
+
     /// Returns all files as reads see them.
     pub fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         self.machine.lock().files()
@@ -174,6 +181,7 @@ impl Files for SimFiles {
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
+        self.holds.pass(Operation::Remove, path);
         self.machine.lock().remove(path)
     }
 
@@ -187,6 +195,10 @@ impl Files for SimFiles {
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
         self.machine.lock().exists(path)
+    }
+
+    fn size(&self, path: &Path) -> io::Result<u64> {
+        self.machine.lock().size(path)
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
@@ -502,6 +514,7 @@ mod tests {
             written_bytes: 4,
             syncs: 1,
             dir_syncs: 1,
+            opens: 0,
         };
         assert_eq!(files.counters(), expected);
     }

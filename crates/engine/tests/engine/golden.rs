@@ -120,8 +120,11 @@ fn write_store(files: &SimFiles) -> String {
     expected
 }
 
+/// Builds a commit.
+type Build<'a> = &'a dyn Fn(&mut CommitBuilder);
+
 /// Writes a table of tablets that share a file, one of which refers to a part of it.
-fn write_tablets(store: &Store, apply: &dyn Fn(&dyn Fn(&mut CommitBuilder))) {
+fn write_tablets(store: &Store, apply: &dyn Fn(Build<'_>)) {
     let schema = Schema::with_families([Family::new("f")]).unwrap();
     let rows = [b"h".to_vec(), b"p".to_vec()].to_vec();
     let table = store.create_table_with_splits("tablets", schema, rows).unwrap();

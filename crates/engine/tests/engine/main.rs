@@ -16,6 +16,7 @@ mod checkpoint;
 mod crash;
 mod external;
 mod faults;
+mod files;
 mod full_disk;
 mod golden;
 mod model;

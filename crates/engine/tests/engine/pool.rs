@@ -186,9 +186,9 @@ fn a_file_that_cannot_be_opened_for_want_of_descriptors_is_not_lost_data() {
     store.close().unwrap();
     sim.fail_next(Operation::Open, "frag", Fault::OpenFiles.error());
     let world = || world(Arc::new(sim.clone()), None);
-    let refused = Store::open(Path::new("/store"), options(), world()).err().unwrap();
-    assert!(matches!(refused, Error::Io { .. }), "{refused}");
     let store = Store::open(Path::new("/store"), options(), world()).unwrap();
+    let refused = store.read(table, ScanSpec::default(), |_| ()).err().unwrap();
+    assert!(matches!(refused, Error::Io { .. }), "{refused}");
     assert_eq!(rows(&store, table), ["r"]);
 }
 

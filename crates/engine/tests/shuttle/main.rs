@@ -9,6 +9,7 @@
 mod budget;
 mod chain;
 mod disk;
+mod files;
 mod log;
 mod machine;
 mod memory;

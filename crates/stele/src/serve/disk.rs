@@ -147,6 +147,10 @@ impl Files for ServerDisk {
         Disk.exists(path)
     }
 
+    fn size(&self, path: &Path) -> io::Result<u64> {
+        Disk.size(path)
+    }
+
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         in_place(|| Disk.sync_dir(dir))
     }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use rustix::net::sockopt;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use stele_engine::fragment::FileHandles;
 use tokio::net::{TcpListener, TcpSocket, lookup_host};
 use tokio_rustls::TlsAcceptor;
 
@@ -22,8 +23,11 @@ const BACKLOG: u32 = 4096;
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 4;
-/// File descriptors reserved for the store and the process itself.
+/// File descriptors reserved for the logs and the process itself, in addition to those
+/// of the fragments of each store.
 const FILES_RESERVED: u64 = 512;
+/// The tables and the metastore.
+const STORES: u64 = 2;
 
 /// The ports of a server. Ports that are off are `None`.
 pub struct Ports {
@@ -149,19 +153,19 @@ pub fn prepare(connection: impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Raises the limit of open files to the maximum. Returns how many of them connections
-/// may use.
-pub fn connections_max() -> usize {
+/// Raises the limit of open files to the maximum.
+pub fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    let files = match setrlimit(Resource::Nofile, raised) {
-        Ok(()) => limit.maximum,
-        Err(error) => {
-            tracing::debug!(%error, "cannot raise the limit of open files");
-            limit.current
-        }
-    };
-    let files = files.unwrap_or(u64::MAX);
-    let connections = files.saturating_sub(FILES_RESERVED).max(files / 2).max(1);
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::debug!(%error, "cannot raise the limit of open files");
+    }
+}
+
+/// Returns how many open files connections may use.
+pub fn connections_max() -> usize {
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let reserved = FILES_RESERVED + STORES * FileHandles::process_limit() as u64;
+    let connections = files.saturating_sub(reserved).max(files / 2).max(1);
     usize::try_from(connections).unwrap_or(usize::MAX).min(tokio::sync::Semaphore::MAX_PERMITS)
 }

@@ -8,7 +8,7 @@ use stele_grpc::offload;
 
 use super::banner::{self, Audience};
 use super::data_dir::DataDir;
-use super::listen::Ports;
+use super::listen::{self, Ports};
 use super::metastore::Metastore;
 use super::names::DnsPort;
 use super::server::Server;
@@ -30,6 +30,8 @@ pub fn start(settings: &EffectiveSettings, audience: Audience) -> anyhow::Result
     private::harden_process();
     tls::install_provider();
     disable_huge_pages();
+    // Before a store is opened, which takes a share of them.
+    listen::raise_open_files();
     resident::watch(settings.memory.0).context("watching the memory of the process")?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

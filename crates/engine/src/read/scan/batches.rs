@@ -225,7 +225,16 @@ impl Scan {
             let fill_cache = range.single_row().is_some() || self.fits_cache(pass.version, &range);
             let options = pass.spec.cursor_options(pass.rules.schema, fill_cache);
             let tablet = tablet_of(pass.version, &range, self.spec.reverse);
-            let sources = Sources::of_tablet(pass.version, tablet, &groups, &range, &options)?;
+            let sources = match Sources::of_tablet(pass.version, tablet, &groups, &range, &options)
+            {
+                // A lost fragment was found: the rows before it can be read.
+                Err(Error::DataLoss { .. })
+                    if self.next_range(pass.version)?.as_ref() != Some(&range) =>
+                {
+                    continue;
+                }
+                sources => sources?,
+            };
             let mut merge = Merge::new(sources.cursors);
             let end = if self.spec.reverse {
                 self.read_reverse(

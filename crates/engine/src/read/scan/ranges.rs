@@ -20,8 +20,8 @@ pub fn tablet_of<'v>(
     }
 }
 
-/// Clips a range before the first row covered by a lost fragment; fails if the
-/// range starts with such a row.
+/// Clips a range before the first row covered by a fragment known to be lost; fails
+/// if the range starts with such a row.
 pub fn clear_of_loss(
     tablet: &Tablet,
     groups: &[usize],
@@ -31,18 +31,18 @@ pub fn clear_of_loss(
     let runs = groups.iter().flat_map(|&group| &tablet.chains[group].runs);
     let requested = range.clone();
     for link in runs.flat_map(|run| run.links_of(&requested)) {
-        let Err(error) = link.fragment() else { continue };
+        let Some(error) = link.loss() else { continue };
         let lost = link.rows.intersection(&range);
         if lost.is_empty() {
             continue;
         }
         if reverse {
             let Some(end) = lost.end.filter(|end| Some(end) != range.end.as_ref()) else {
-                return Err(error);
+                return Err(error.clone());
             };
             range.start = end;
         } else if lost.start == range.start {
-            return Err(error);
+            return Err(error.clone());
         } else {
             range.end = Some(lost.start);
         }

@@ -89,7 +89,15 @@ impl Machine {
     pub fn open(&mut self, path: &Path) -> io::Result<u64> {
         self.begin(Operation::Open, path)?;
         let number = self.file(path)?;
+        self.counters.opens += 1;
         Ok(self.add_handle(number))
+    }
+
+    /// Returns the number of files with an open handle whose path contains `path_part`.
+    pub fn open_files(&self, path_part: &str) -> usize {
+        let named =
+            self.names.files().filter(|(path, _)| path.to_string_lossy().contains(path_part));
+        named.filter(|(_, number)| self.handles.contains_key(number)).count()
     }
 
     fn add_file(&mut self, path: &Path) -> io::Result<u64> {
@@ -158,6 +166,11 @@ impl Machine {
     pub fn exists(&self, path: &Path) -> io::Result<bool> {
         self.expect_on()?;
         Ok(self.names.get(path).is_some())
+    }
+
+    pub fn size(&self, path: &Path) -> io::Result<u64> {
+        self.expect_on()?;
+        self.file_len(self.file(path)?)
     }
 
     pub fn sync_dir(&mut self, dir: &Path) -> io::Result<()> {
