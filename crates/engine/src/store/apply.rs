@@ -187,8 +187,8 @@ impl Engine {
             !self.claims.is_held(work) && !self.failures.backs_off(work)
         };
         let large = prepared.tables.iter().any(|PreparedTable { table, .. }| {
-            let flush_bytes = table.flush_bytes(options.fragment_bytes, budget.limit());
             let version = table.version();
+            let flush_bytes = version.flush_bytes(options.fragment_bytes, budget.limit());
             let mut groups = version.memory.iter().enumerate();
             groups.any(|(group, memory)| {
                 memory.active.bytes() >= flush_bytes

@@ -63,6 +63,15 @@ impl TableVersion {
         links.map(|link| link.bytes_in(range)).sum()
     }
 
+    /// Returns the size at which the memory of a group is flushed: with many
+    /// tablets more, so that each gets a worthwhile part of the file, but not most
+    /// of the memory.
+    pub fn flush_bytes(&self, fragment_bytes: usize, budget_bytes: usize) -> usize {
+        const BYTES_PER_TABLET: usize = 64 << 10;
+        let more = (self.tablets.len() - 1) * BYTES_PER_TABLET;
+        (fragment_bytes + more).min((budget_bytes / 4).max(fragment_bytes))
+    }
+
     fn links(&self) -> impl Iterator<Item = &Arc<Link>> {
         self.tablets.iter().flat_map(|tablet| tablet.links())
     }
@@ -209,15 +218,6 @@ impl Table {
     /// Returns the newest commit up to which all groups are in files.
     pub fn flushed(&self) -> Txn {
         self.version().memory.iter().map(|memory| memory.flushed).max().unwrap_or(Txn::ZERO)
-    }
-
-    /// Returns the size at which the memory of a group is flushed: with many
-    /// tablets more, so that each gets a worthwhile part of the file, but not most
-    /// of the memory.
-    pub fn flush_bytes(&self, fragment_bytes: usize, budget_bytes: usize) -> usize {
-        const BYTES_PER_TABLET: usize = 64 << 10;
-        let more = (self.version().tablets.len() - 1) * BYTES_PER_TABLET;
-        (fragment_bytes + more).min((budget_bytes / 4).max(fragment_bytes))
     }
 
     /// Returns the number of runs in the longest chain.

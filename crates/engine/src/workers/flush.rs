@@ -69,6 +69,8 @@ pub enum Readiness {
 struct Candidate {
     target: FlushTarget,
     bytes: usize,
+    /// The size at which it is flushed.
+    flush_bytes: usize,
     txn_min: Txn,
     since: Option<Duration>,
     sealed: bool,
@@ -101,9 +103,8 @@ pub fn due(
     let used = tables.resources.budget.used().saturating_sub(flushing_bytes + backing_off_bytes);
     let limit = tables.resources.budget.limit().saturating_sub(backing_off_bytes);
     let short = used > limit / 100 * options.budget_percent || (writers_wait && !flushing);
-    let largest = candidates.iter().max_by_key(|candidate| candidate.bytes)?;
-    let budget_bytes = tables.resources.budget.limit();
-    if largest.bytes >= largest.target.table.flush_bytes(options.fragment_bytes, budget_bytes) {
+    let full = candidates.iter().filter(|candidate| candidate.bytes >= candidate.flush_bytes);
+    if let Some(largest) = full.max_by_key(|candidate| candidate.bytes) {
         return Some((largest.target.clone(), Reason::Size));
     }
     if let Some(left_over) = candidates.iter().find(|candidate| candidate.sealed) {
@@ -157,13 +158,18 @@ pub fn next_age_deadline(tables: &Tables) -> Option<Duration> {
 }
 
 fn candidates(tables: &Tables) -> Vec<Candidate> {
+    let fragment_bytes = tables.options.flush.fragment_bytes;
+    let budget_bytes = tables.resources.budget.limit();
     let mut candidates = Vec::new();
     for table in tables.map.all().values() {
-        for (group, memory) in table.version().memory.iter().enumerate() {
+        let version = table.version();
+        let flush_bytes = version.flush_bytes(fragment_bytes, budget_bytes);
+        for (group, memory) in version.memory.iter().enumerate() {
             if let Some(txn_min) = memory.txn_min() {
                 candidates.push(Candidate {
                     target: FlushTarget { table: table.clone(), group },
                     bytes: memory.bytes(),
+                    flush_bytes,
                     txn_min,
                     since: memory.active_since.get().copied(),
                     sealed: !memory.sealed.is_empty(),

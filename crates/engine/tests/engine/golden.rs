@@ -111,7 +111,7 @@ fn write_store(files: &SimFiles) -> String {
     let third = FileName { number: newest.number + 3, ..newest };
     files.fail_next(Operation::Create, &third.to_string(), disk_full());
     assert!(store.compact(parts).is_err(), "it is interrupted after two outputs");
-    write_tablets(&store, &apply);
+    write_tablets(&store);
     apply(&|commit| {
         commit.table(wide).row(b"z").set(b"f", b"logged", -1, b"only in the log");
     });
@@ -120,11 +120,13 @@ fn write_store(files: &SimFiles) -> String {
     expected
 }
 
-/// Builds a commit.
-type Build<'a> = &'a dyn Fn(&mut CommitBuilder);
-
 /// Writes a table of tablets that share a file, one of which refers to a part of it.
-fn write_tablets(store: &Store, apply: &dyn Fn(Build<'_>)) {
+fn write_tablets(store: &Store) {
+    let apply = |build: &dyn Fn(&mut CommitBuilder)| {
+        let mut commit = CommitBuilder::new();
+        build(&mut commit);
+        store.apply(&commit.finish(), Txn::MAX, Durability::Durable).unwrap();
+    };
     let schema = Schema::with_families([Family::new("f")]).unwrap();
     let rows = [b"h".to_vec(), b"p".to_vec()].to_vec();
     let table = store.create_table_with_splits("tablets", schema, rows).unwrap();
