@@ -7,7 +7,7 @@ use anyhow::Result;
 use stele_engine::schema::{Family, Purge, Schema};
 use stele_engine::world::World;
 use stele_engine::{
-    Commit, CommitBuilder, MemoryOptions, Options, ScanSpec, Store, TableId, Txn, Wait,
+    Commit, CommitBuilder, Durability, MemoryOptions, Options, ScanSpec, Store, TableId, Txn,
 };
 
 use crate::data::{Batch, Key, touch};
@@ -69,8 +69,8 @@ pub fn commit_of(table: TableId, batch: &Batch) -> Commit {
 impl Engine for Ours {
     fn write(&self, batch: &Batch, safety: Safety) -> Result<()> {
         let wait = match safety {
-            Safety::Written => Wait::Written,
-            Safety::Durable => Wait::Durable,
+            Safety::Written => Durability::Written,
+            Safety::Durable => Durability::Durable,
         };
         self.store.apply(&commit_of(self.table, batch), Txn::MAX, wait)?;
         Ok(())

@@ -12,7 +12,7 @@ use stele_engine::Store as Engine;
 use stele_engine::world::World;
 use stele_tables::Tables;
 use stele_traces::ingest::Files;
-use stele_traces::store::{Commit, Entry, NewCommit, Put, Settings, Value, Window};
+use stele_traces::store::{Commit, Entry, NewCommit, Put, TableSettings, Value, Window};
 use stele_traces::{CommitIndex, Digest, Kind, Params, Query, Store};
 
 use crate::data::{hash, path, results, write_files};
@@ -44,7 +44,7 @@ impl Served {
     }
 
     async fn store(&self, table: &str) -> Result<Store> {
-        Ok(Store::init(&self.client, table, Settings::default()).await?)
+        Ok(Store::init(&self.client, table, TableSettings::default()).await?)
     }
 }
 
@@ -105,7 +105,7 @@ async fn ingest(scale: &Scale, served: &Served, files: &Path) -> Result<()> {
     let paths = (first..last).map(|commit| path(files, commit)).collect();
     let started = Instant::now();
     let files = Files { paths, ..Files::default() };
-    let ingested = files.ingest(&store, |_| {}).await?;
+    let ingested = files.ingest(&store, &mut |_| {}).await?;
     let seconds = started.elapsed().as_secs_f64();
     std::fs::write(&done, last.to_string())?;
     report(

@@ -14,7 +14,7 @@ const ASSEMBLED_ROW_BYTES_MAX: usize = 512 << 20;
 
 /// The state between two chunks.
 #[derive(Debug)]
-enum State {
+enum RowState {
     /// The next chunk begins a row.
     Between,
     /// The row has complete cells; the next chunk begins another cell of it.
@@ -32,7 +32,7 @@ struct Open {
 
 #[derive(Debug)]
 pub struct Assembler {
-    state: State,
+    state: RowState,
     reversed: bool,
     /// The last key reported by a row or a progress message.
     last_key: Option<Bytes>,
@@ -43,7 +43,7 @@ pub type Violation = &'static str;
 
 impl Assembler {
     pub fn new(reversed: bool) -> Assembler {
-        Assembler { state: State::Between, reversed, last_key: None }
+        Assembler { state: RowState::Between, reversed, last_key: None }
     }
 
     /// Returns the last key that a retry need not read again.
@@ -64,10 +64,10 @@ impl Assembler {
         if commits && unfinished {
             return Err("a row is committed in the middle of a value");
         }
-        let (open, value) = match std::mem::replace(&mut self.state, State::Between) {
-            State::Between => (self.begin_row(&mut chunk)?, None),
-            State::InRow(open) => (begin_cell(open, &mut chunk)?, None),
-            State::InValue(open, value) => (continue_value(open, &chunk)?, Some(value)),
+        let (open, value) = match std::mem::replace(&mut self.state, RowState::Between) {
+            RowState::Between => (self.begin_row(&mut chunk)?, None),
+            RowState::InRow(open) => (begin_cell(open, &mut chunk)?, None),
+            RowState::InValue(open, value) => (continue_value(open, &chunk)?, Some(value)),
         };
         self.take_value(open, value, chunk.value, unfinished)?;
         if commits { self.commit().map(Some) } else { Ok(None) }
@@ -75,7 +75,7 @@ impl Assembler {
 
     /// Processes a message that reports how far the server has scanned.
     pub fn scanned(&mut self, key: Bytes) -> Result<(), Violation> {
-        if !matches!(self.state, State::Between) {
+        if !matches!(self.state, RowState::Between) {
             return Err("progress is reported in the middle of a row");
         }
         if self.last_key.as_ref() != Some(&key) {
@@ -88,25 +88,25 @@ impl Assembler {
     /// Ends the stream: no row may be left open.
     pub fn end(&self) -> Result<(), Violation> {
         match self.state {
-            State::Between => Ok(()),
+            RowState::Between => Ok(()),
             _ => Err("the stream ends in the middle of a row"),
         }
     }
 
     /// Discards an incomplete row before another attempt.
     pub fn restart(&mut self) {
-        self.state = State::Between;
+        self.state = RowState::Between;
     }
 
     fn reset(&mut self, chunk: &CellChunk) -> Result<(), Violation> {
-        if matches!(self.state, State::Between) {
+        if matches!(self.state, RowState::Between) {
             return Err("a row is reset before it began");
         }
         let bare = chunk.row_key.is_empty() && is_piece(chunk);
         if !bare || !chunk.value.is_empty() || chunk.value_size != 0 {
             return Err("a reset carries data");
         }
-        self.state = State::Between;
+        self.state = RowState::Between;
         Ok(())
     }
 
@@ -158,16 +158,16 @@ impl Assembler {
             Ok(value) => {
                 let cell = open.row.cells.last_mut();
                 cell.expect("an open row has a cell from its first chunk on").value = value;
-                State::InRow(open)
+                RowState::InRow(open)
             }
-            Err(value) => State::InValue(open, value),
+            Err(value) => RowState::InValue(open, value),
         };
         Ok(())
     }
 
     fn commit(&mut self) -> Result<Row, Violation> {
-        match std::mem::replace(&mut self.state, State::Between) {
-            State::InRow(open) => {
+        match std::mem::replace(&mut self.state, RowState::Between) {
+            RowState::InRow(open) => {
                 self.last_key = Some(open.row.key.clone());
                 Ok(open.row)
             }

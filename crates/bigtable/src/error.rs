@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use stele_engine::{self as engine, ErrorKind};
+use stele_engine as engine;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -77,22 +77,8 @@ impl Error {
             Error::Aborted(_) => Code::Aborted,
             Error::Deadline(_) => Code::DeadlineExceeded,
             Error::Refused(status) => status.code(),
-            Error::Engine(error) => engine_code(error),
+            Error::Engine(error) => Code::from_i32(error.kind().canonical_code()),
         }
-    }
-}
-
-/// Returns the gRPC code of an engine error.
-fn engine_code(error: &engine::Error) -> Code {
-    match error.kind() {
-        ErrorKind::Conflict => Code::Aborted,
-        ErrorKind::InvalidInput => Code::InvalidArgument,
-        ErrorKind::NotFound => Code::NotFound,
-        ErrorKind::AlreadyExists => Code::AlreadyExists,
-        ErrorKind::DataLoss => Code::DataLoss,
-        ErrorKind::Precondition => Code::FailedPrecondition,
-        ErrorKind::Exhausted => Code::ResourceExhausted,
-        ErrorKind::Unavailable => Code::Unavailable,
     }
 }
 

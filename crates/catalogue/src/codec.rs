@@ -44,7 +44,7 @@ fn fields(mut message: &[u8]) -> Result<usize, Status> {
             1 => Some(8),
             2 => varint(&mut message),
             3 | 4 => {
-                let what = "the message has a group, a kind of field that is not used here";
+                let what = "the message has a field of the wire type group, which is not supported";
                 return Err(Status::invalid_argument(what));
             }
             5 => Some(4),

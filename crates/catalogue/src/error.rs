@@ -1,7 +1,7 @@
 //! Errors of whole requests, each with one gRPC status. The outcome of a single record
 //! is a code, not an error.
 
-use stele_engine::{self as engine, ErrorKind, Txn};
+use stele_engine::{self as engine, Txn};
 use tonic::{Code, Status};
 
 use crate::fid::Fid;
@@ -30,7 +30,7 @@ pub enum Error {
     /// There is currently no capacity for the request.
     #[error("{0}")]
     Exhausted(String),
-    #[error("the caller has gone away: nothing was changed")]
+    #[error("the caller disconnected: nothing was changed")]
     Cancelled,
     #[error(transparent)]
     Engine(#[from] engine::Error),
@@ -52,22 +52,8 @@ impl Error {
             Error::Cancelled => Code::Cancelled,
             // The snapshot has expired; a restarted read may succeed.
             Error::Engine(engine::Error::SnapshotExpired { .. }) => Code::Aborted,
-            Error::Engine(error) => engine_code(error),
+            Error::Engine(error) => Code::from_i32(error.kind().canonical_code()),
         }
-    }
-}
-
-/// Returns the gRPC code of an engine error.
-fn engine_code(error: &engine::Error) -> Code {
-    match error.kind() {
-        ErrorKind::Conflict => Code::Aborted,
-        ErrorKind::InvalidInput => Code::InvalidArgument,
-        ErrorKind::NotFound => Code::NotFound,
-        ErrorKind::AlreadyExists => Code::AlreadyExists,
-        ErrorKind::DataLoss => Code::DataLoss,
-        ErrorKind::Precondition => Code::FailedPrecondition,
-        ErrorKind::Exhausted => Code::ResourceExhausted,
-        ErrorKind::Unavailable => Code::Unavailable,
     }
 }
 

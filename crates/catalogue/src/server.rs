@@ -82,6 +82,28 @@ where
     })
 }
 
+/// What a step has made of the message at hand.
+enum ReplyStep<F> {
+    Incomplete,
+    Full(F),
+    /// There are no more messages.
+    Last(F),
+}
+
+/// Fills the message at hand with `read`, which returns whether there is more to read,
+/// and the size of the message.
+fn step_reply<F: Default>(
+    at_hand: &mut Option<F>,
+    read: impl FnOnce(&mut F) -> Result<(bool, usize)>,
+) -> Result<ReplyStep<F>> {
+    let (more, bytes) = read(at_hand.get_or_insert_default())?;
+    if more && bytes < REPLY_BYTES {
+        return Ok(ReplyStep::Incomplete);
+    }
+    let frame = at_hand.take().unwrap_or_default();
+    Ok(if more { ReplyStep::Full(frame) } else { ReplyStep::Last(frame) })
+}
+
 /// The messages of a Get.
 struct Answers {
     get: Option<Get>,
@@ -94,17 +116,12 @@ impl Messages for Answers {
 
     fn next(&mut self) -> Result<Next> {
         let Some(get) = &mut self.get else { return Ok(Next::End) };
-        let frame = self.frame.get_or_insert_default();
-        let more = get.step(frame, REPLY_BYTES)?;
-        if more && frame.bytes() < REPLY_BYTES {
-            return Ok(Next::Yield);
-        }
-        let frame = self.frame.take().unwrap_or_default();
-        if more {
-            return Ok(Next::Message(frame.finish()));
-        }
-        let cookie = get.catalogue_cookie();
-        let message = frame.finish_last(get.found, &cookie);
+        let read = |frame: &mut GetFrame| Ok((get.step(frame, REPLY_BYTES)?, frame.bytes()));
+        let message = match step_reply(&mut self.frame, read)? {
+            ReplyStep::Incomplete => return Ok(Next::Yield),
+            ReplyStep::Full(frame) => return Ok(Next::Message(frame.finish())),
+            ReplyStep::Last(frame) => frame.finish_last(get.found, &get.catalogue_cookie()),
+        };
         self.get = None;
         Ok(Next::Message(message))
     }
@@ -123,17 +140,12 @@ impl Messages for Records {
 
     fn next(&mut self) -> Result<Next> {
         let Some(walk) = &mut self.walk else { return Ok(Next::End) };
-        let frame = self.frame.get_or_insert_default();
-        let more = walk.step(frame, REPLY_BYTES)?;
-        if more && frame.bytes() < REPLY_BYTES {
-            return Ok(Next::Yield);
-        }
-        let frame = self.frame.take().unwrap_or_default();
-        if more {
-            return Ok(Next::Message(frame.finish()));
-        }
-        let cookie = walk.catalogue_cookie();
-        let message = frame.finish_last(self.pinned, &cookie);
+        let read = |frame: &mut NextFrame| Ok((walk.step(frame, REPLY_BYTES)?, frame.bytes()));
+        let message = match step_reply(&mut self.frame, read)? {
+            ReplyStep::Incomplete => return Ok(Next::Yield),
+            ReplyStep::Full(frame) => return Ok(Next::Message(frame.finish())),
+            ReplyStep::Last(frame) => frame.finish_last(self.pinned, &walk.catalogue_cookie()),
+        };
         self.walk = None;
         Ok(Next::Message(message))
     }

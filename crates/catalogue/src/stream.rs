@@ -25,15 +25,15 @@ impl Default for Capacity {
 }
 
 /// The capacity held by a streamed request until it has been processed.
-pub struct Held {
+pub struct StreamCapacity {
     capacity: Capacity,
     permit: Option<OwnedSemaphorePermit>,
     bytes: usize,
 }
 
-impl Held {
-    fn of(capacity: &Capacity) -> Held {
-        Held { capacity: capacity.clone(), permit: None, bytes: 0 }
+impl StreamCapacity {
+    fn of(capacity: &Capacity) -> StreamCapacity {
+        StreamCapacity { capacity: capacity.clone(), permit: None, bytes: 0 }
     }
 
     /// Reserves capacity for the elements of one more message.
@@ -104,8 +104,8 @@ impl Vector for DelRequest {
 pub async fn receive<V: Vector>(
     mut messages: Streaming<V>,
     capacity: &Capacity,
-) -> Result<(V, Held), Status> {
-    let mut held = Held::of(capacity);
+) -> Result<(V, StreamCapacity), Status> {
+    let mut held = StreamCapacity::of(capacity);
     let Some(mut all) = messages.message().await? else {
         return Err(Status::invalid_argument("the stream is empty"));
     };
@@ -135,16 +135,17 @@ mod tests {
     fn a_stream_and_all_streams_together_are_limited() {
         let capacity = Capacity::default();
         let half = REQUEST_BYTES_MAX / 2 - RECORD_OVERHEAD_BYTES;
-        let mut streams: Vec<Held> = (0..2).map(|_| Held::of(&capacity)).collect();
+        let mut streams: Vec<StreamCapacity> =
+            (0..2).map(|_| StreamCapacity::of(&capacity)).collect();
         for stream in &mut streams {
             stream.take([half].into_iter()).unwrap();
             stream.take([half].into_iter()).unwrap();
         }
         let over = streams[0].take([0].into_iter()).unwrap_err();
         assert!(matches!(over, Error::TooLarge { .. }), "{over}");
-        let full = Held::of(&capacity).take([half].into_iter()).unwrap_err();
+        let full = StreamCapacity::of(&capacity).take([half].into_iter()).unwrap_err();
         assert!(matches!(full, Error::Exhausted(_)), "{full}");
         drop(streams);
-        Held::of(&capacity).take([half].into_iter()).unwrap();
+        StreamCapacity::of(&capacity).take([half].into_iter()).unwrap();
     }
 }

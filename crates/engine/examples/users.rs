@@ -4,7 +4,7 @@
 
 use stele_engine::schema::{Family, Schema};
 use stele_engine::world::World;
-use stele_engine::{CommitBuilder, Options, Result, ScanSpec, Store, Txn, Wait};
+use stele_engine::{CommitBuilder, Durability, Options, Result, ScanSpec, Store, Txn};
 
 fn main() -> Result<()> {
     let dir = std::env::args().nth(1).unwrap_or_else(|| "data".to_string());
@@ -16,7 +16,7 @@ fn main() -> Result<()> {
 
     let mut commit = CommitBuilder::new();
     commit.table(table).row(b"ada").set(b"profile", b"city", 1, b"London");
-    store.apply(&commit.finish(), Txn::MAX, Wait::Durable)?;
+    store.apply(&commit.finish(), Txn::MAX, Durability::Durable)?;
 
     store.read(table, ScanSpec::row(b"ada"), |cell| {
         println!("{} = {}", cell.qualifier.escape_ascii(), cell.value.escape_ascii());

@@ -1,5 +1,5 @@
-//! The kinds of engine errors. A service maps a kind to a status of its
-//! protocol; the engine knows no protocol.
+//! The kinds of engine errors, each with its canonical status code. A service
+//! maps the code to a status of its protocol; the engine knows no protocol.
 
 use crate::error::Error;
 
@@ -20,6 +20,22 @@ pub enum ErrorKind {
     Exhausted,
     /// The store or a snapshot cannot be used now.
     Unavailable,
+}
+
+impl ErrorKind {
+    /// Returns the number of the canonical status code (`google.rpc.Code`).
+    pub fn canonical_code(self) -> i32 {
+        match self {
+            ErrorKind::InvalidInput => 3,
+            ErrorKind::NotFound => 5,
+            ErrorKind::AlreadyExists => 6,
+            ErrorKind::Exhausted => 8,
+            ErrorKind::Precondition => 9,
+            ErrorKind::Conflict => 10,
+            ErrorKind::Unavailable => 14,
+            ErrorKind::DataLoss => 15,
+        }
+    }
 }
 
 impl Error {

@@ -6,7 +6,7 @@
 //! ```
 //! use stele_engine::schema::{Family, Schema};
 //! use stele_engine::world::World;
-//! use stele_engine::{CommitBuilder, Options, Result, ScanSpec, Store, Txn, Wait};
+//! use stele_engine::{CommitBuilder, Options, Result, ScanSpec, Store, Txn, Durability};
 //!
 //! # fn main() -> Result<()> {
 //! # let temporary = tempfile::tempdir().unwrap();
@@ -16,7 +16,7 @@
 //!
 //! let mut commit = CommitBuilder::new();
 //! commit.table(users).row(b"ada").set(b"profile", b"city", 1, b"London");
-//! store.apply(&commit.finish(), Txn::MAX, Wait::Durable)?;
+//! store.apply(&commit.finish(), Txn::MAX, Durability::Durable)?;
 //!
 //! let mut cities = Vec::new();
 //! store.read(users, ScanSpec::row(b"ada"), |cell| cities.push(cell.value.to_vec()))?;
@@ -63,6 +63,7 @@
 pub mod budget;
 pub mod cell;
 pub mod config;
+mod durability;
 mod error;
 mod error_kind;
 pub mod fragment;
@@ -87,6 +88,7 @@ pub use cell::commit::{Commit, CommitBuilder, Mutation, TableId, TimeRange};
 pub use cell::fold::{Fold, FoldId, Folds};
 pub use cell::rows::RowRange;
 pub use config::Checkpoint;
+pub use durability::Durability;
 pub use error::{Error, Printable, Result};
 pub use error_kind::ErrorKind;
 pub use fragment::cache;
@@ -96,9 +98,7 @@ pub use options::{
 };
 pub use read::{BatchEnd, BatchLimits, FirstCell, Place, RowMode, Scan, ScanSpec, Snapshot, View};
 pub use resources::Resources;
-pub use store::{
-    Admission, LOG_DIR, Permit, Store, StoreStats, TABLES_STREAM, Wait, Work, WorkFailure,
-};
+pub use store::{Admission, LOG_DIR, Permit, Store, StoreStats, TABLES_STREAM, Work, WorkFailure};
 pub use sync::AbortOnPanic;
 pub use tablet::{FRAGMENTS_DIR, TableSizes};
 pub use txn::Txn;

@@ -119,7 +119,7 @@ fn store() -> &'static Store {
 /// Applies a commit, valid or not, and reads everything back if it was accepted.
 fn apply_commit(bytes: &[u8]) {
     let commit = Commit::from_bytes(Bytes::copy_from_slice(bytes));
-    if store().apply(&commit, Txn::MAX, Wait::Accepted).is_ok() {
+    if store().apply(&commit, Txn::MAX, Durability::Accepted).is_ok() {
         for (table, _) in store().tables() {
             let spec = ScanSpec { view: View::Latest, ..ScanSpec::default() };
             store().read(table, spec, |_| {}).unwrap();
@@ -205,7 +205,11 @@ fn sound_samples_of_every_format_are_read_and_damaged_ones_are_refused() {
     }
     assert!(
         store()
-            .apply(&Commit::from_bytes(sample("commit-sound.bin").into()), Txn::MAX, Wait::Durable)
+            .apply(
+                &Commit::from_bytes(sample("commit-sound.bin").into()),
+                Txn::MAX,
+                Durability::Durable
+            )
             .is_ok()
     );
     assert_bounded();

@@ -16,8 +16,12 @@ impl<'a> MethodPath<'a> {
 
     /// Parses a path as [`MethodPath::of`] does.
     pub fn parse(path: &'a str) -> Option<MethodPath<'a>> {
-        let (service, method) = path.strip_prefix('/')?.split_once('/')?;
-        let plain = |part: &str| !part.is_empty() && !part.contains(['/', '?']);
+        // Every call passes here: bytes are compared faster than characters.
+        let path = path.strip_prefix('/')?;
+        let slash = path.bytes().position(|byte| byte == b'/')?;
+        let (service, method) = (&path[..slash], &path[slash + 1..]);
+        let plain =
+            |part: &str| !part.is_empty() && !part.bytes().any(|b| matches!(b, b'/' | b'?'));
         (plain(service) && plain(method)).then_some(MethodPath { service, method })
     }
 }

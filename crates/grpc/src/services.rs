@@ -43,7 +43,11 @@ pub struct Dispatch(Services);
 
 impl Dispatch {
     pub fn call(&self, request: http::Request<Body>) -> ResponseFuture {
-        self.0.dispatch(request)
+        let service = MethodPath::of(request.uri()).map_or("", |path| path.service);
+        match self.0.find(service) {
+            Ok(service) => service.call(request),
+            Err(status) => respond_now(status.into_http()),
+        }
     }
 }
 
@@ -120,29 +124,28 @@ impl Services {
         if !is_grpc(request.headers()) {
             return respond_now(unsupported_media_type());
         }
-        if MethodPath::of(request.uri()).is_none() {
+        let Some(path) = MethodPath::of(request.uri()) else {
             let path = excerpt(request.uri().path());
             let status =
                 Status::unimplemented(format!("invalid path {path:?}: expected /service/method"));
             return respond_now(status.into_http());
-        }
+        };
         match &self.0.intercept {
-            None => self.dispatch(request),
+            None => match self.find(path.service) {
+                Ok(service) => service.call(request),
+                Err(status) => respond_now(status.into_http()),
+            },
             Some(intercept) => intercept.intercept(request, Dispatch(self.clone())),
         }
     }
 
-    fn dispatch(&self, request: http::Request<Body>) -> ResponseFuture {
+    /// Finds the service of this name.
+    fn find(&self, name: &str) -> Result<&dyn SharedService, Status> {
         let Table { named, fallback, .. } = &*self.0;
-        let called = MethodPath::of(request.uri()).map_or("", |path| path.service);
-        let found = named.iter().find(|(name, _)| *name == called).map(|(_, service)| service);
+        let found = named.iter().find(|(known, _)| *known == name).map(|(_, service)| service);
         match found.or(fallback.as_ref()) {
-            Some(service) => service.call(request),
-            None => {
-                let service = excerpt(called);
-                let status = Status::unimplemented(format!("unknown service {service:?}"));
-                respond_now(status.into_http())
-            }
+            Some(service) => Ok(service.as_ref()),
+            None => Err(Status::unimplemented(format!("unknown service {:?}", excerpt(name)))),
         }
     }
 }

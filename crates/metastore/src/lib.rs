@@ -13,7 +13,7 @@
 //! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
 //! # runtime.block_on(async {
 //! let dir = tempfile::tempdir().unwrap();
-//! let node = Node::open(node::Settings::new(dir.path().into(), World::real())).await?;
+//! let node = Node::open(node::NodeSettings::new(dir.path().into(), World::real())).await?;
 //! let written = node.propose(Command::Put(Put::new("colour", "green"))).await?;
 //!
 //! // A read of the local state is linearizable after a barrier.

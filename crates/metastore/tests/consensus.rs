@@ -19,7 +19,7 @@ use recorder::{DIR, Recorder, block_on, settings};
 use stele_engine::world::sim::{SimFiles, disk_error};
 use stele_engine::world::{Files, Random, SeededRandom};
 use stele_metastore::Error;
-use stele_metastore::consensus::{Group, Position};
+use stele_metastore::consensus::{Position, RaftGroup};
 
 fn bytes(text: impl ToString) -> Bytes {
     Bytes::from(text.to_string())
@@ -29,7 +29,7 @@ fn bytes(text: impl ToString) -> Bytes {
 fn a_proposal_is_answered_with_the_result_of_the_machine() {
     block_on(async {
         let recorder = Arc::new(Recorder::default());
-        let group = Group::open(settings(SimFiles::new(1)), recorder.clone()).await.unwrap();
+        let group = RaftGroup::open(settings(SimFiles::new(1)), recorder.clone()).await.unwrap();
         let proposed: Vec<_> = (0..50).map(|n| group.propose(bytes(n))).collect();
         for (n, answer) in proposed.into_iter().enumerate() {
             assert_eq!(answer.await.unwrap(), n.to_string());
@@ -51,7 +51,7 @@ fn entry_sizes(
         let recorder = Arc::new(Recorder::default());
         let mut settings = settings(SimFiles::new(1));
         limits(&mut settings);
-        let group = Group::open(settings, recorder.clone()).await.unwrap();
+        let group = RaftGroup::open(settings, recorder.clone()).await.unwrap();
         let gate = recorder.hold();
         let first = group.propose(bytes("first"));
         gate.wait_until_held();
@@ -86,7 +86,7 @@ fn too_many_proposals_are_refused_and_the_others_are_answered() {
         let recorder = Arc::new(Recorder::default());
         let mut settings = settings(SimFiles::new(1));
         settings.queue_proposals_max = 3;
-        let group = Group::open(settings, recorder.clone()).await.unwrap();
+        let group = RaftGroup::open(settings, recorder.clone()).await.unwrap();
         let gate = recorder.hold();
         let first = group.propose(bytes("first"));
         gate.wait_until_held();
@@ -106,7 +106,7 @@ fn too_many_proposals_are_refused_and_the_others_are_answered() {
 /// proposals that were answered.
 async fn live(power: &Powered, recorder: Arc<Recorder>, names: std::ops::Range<u64>) -> Vec<u64> {
     let mut answered = Vec::new();
-    let Ok(group) = Group::open(settings(power.clone()), recorder.clone()).await else {
+    let Ok(group) = RaftGroup::open(settings(power.clone()), recorder.clone()).await else {
         return answered;
     };
     for name in names {
@@ -141,7 +141,7 @@ fn what_was_answered_survives_a_loss_of_power_at_any_moment() {
             answered.extend(live(&again, recorder.clone(), 100..110).await);
             let sim = sim.crash();
             let recorder = Arc::new(recorder.as_of_flush());
-            let group = Group::open(settings(sim), recorder.clone()).await.unwrap();
+            let group = RaftGroup::open(settings(sim), recorder.clone()).await.unwrap();
             assert!(group.status().term > term, "a term was used twice");
             let found = recorder.names();
             let kept: Vec<u64> =
@@ -166,7 +166,7 @@ fn many_lives_with_many_callers_lose_nothing_that_was_answered() {
         for life in 0..6 {
             let power = Powered::new(sim.clone());
             block_on(async {
-                let opened = Group::open(settings(power.clone()), recorder.clone()).await;
+                let opened = RaftGroup::open(settings(power.clone()), recorder.clone()).await;
                 let group = opened.unwrap_or_else(|error| panic!("life {life}: {error}"));
                 power.cut_after(random.next_u64() % 60);
                 while !power.is_out() && next < (life + 1) * 200 {
@@ -191,7 +191,7 @@ fn many_lives_with_many_callers_lose_nothing_that_was_answered() {
             };
             recorder = Arc::new(recorder.as_of_flush());
         }
-        let group = block_on(Group::open(settings(sim), recorder.clone())).unwrap();
+        let group = block_on(RaftGroup::open(settings(sim), recorder.clone())).unwrap();
         let found = recorder.names();
         assert!(found.is_sorted(), "out of order: {found:?}");
         let lost: Vec<_> = answered.iter().filter(|name| !found.contains(name)).collect();
@@ -222,7 +222,7 @@ fn the_log_is_purged_when_the_machine_is_on_disk_and_opens_from_there() {
         small.log.segment_bytes = 4 << 10;
         small.log.recycle_max = 1;
         let recorder = Arc::new(Recorder::default());
-        let group = Group::open(small.clone(), recorder.clone()).await.unwrap();
+        let group = RaftGroup::open(small.clone(), recorder.clone()).await.unwrap();
         let segments = || segments(&sim);
         for n in 0..100 {
             group.propose(bytes(format!("{n:0500}"))).await.unwrap();
@@ -236,7 +236,7 @@ fn the_log_is_purged_when_the_machine_is_on_disk_and_opens_from_there() {
         group.close().await.unwrap();
         let recorder = Arc::new(recorder.as_of_flush());
         assert_eq!(recorder.names().len(), 100);
-        let group = Group::open(small, recorder.clone()).await.unwrap();
+        let group = RaftGroup::open(small, recorder.clone()).await.unwrap();
         assert_eq!(recorder.names().len(), 103);
         group.propose(bytes("8")).await.unwrap();
     });
@@ -249,7 +249,7 @@ fn a_full_disk_leaves_the_log_long_and_it_is_purged_later() {
         let mut small = settings(sim.clone());
         small.log.segment_bytes = 64 << 10;
         let recorder = Arc::new(Recorder::default());
-        let group = Group::open(small.clone(), recorder.clone()).await.unwrap();
+        let group = RaftGroup::open(small.clone(), recorder.clone()).await.unwrap();
         let segments = || segments(&sim);
         for n in 0..100 {
             group.propose(bytes(format!("{n:03000}"))).await.unwrap();
@@ -269,7 +269,7 @@ fn a_full_disk_leaves_the_log_long_and_it_is_purged_later() {
         }
         group.close().await.unwrap();
         let recorder = Arc::new(recorder.as_of_flush());
-        drop(Group::open(small, recorder.clone()).await.unwrap());
+        drop(RaftGroup::open(small, recorder.clone()).await.unwrap());
         assert_eq!(recorder.names().len(), 106);
         assert!(sim.files().contains_key(Path::new("/raft/head")), "the head has moved");
     });
@@ -278,7 +278,7 @@ fn a_full_disk_leaves_the_log_long_and_it_is_purged_later() {
 #[test]
 fn an_idle_group_does_not_wake() {
     block_on(async {
-        let group = Group::open(settings(SimFiles::new(1)), Arc::<Recorder>::default());
+        let group = RaftGroup::open(settings(SimFiles::new(1)), Arc::<Recorder>::default());
         let group = group.await.unwrap();
         group.propose(bytes(1)).await.unwrap();
         const HOUR: Duration = Duration::from_secs(3600);
@@ -304,7 +304,7 @@ fn a_full_disk_refuses_proposals_until_there_is_space() {
     block_on(async {
         let sim = SimFiles::new(1);
         let recorder = Arc::new(Recorder::default());
-        let group = Group::open(settings(sim.clone()), recorder.clone()).await.unwrap();
+        let group = RaftGroup::open(settings(sim.clone()), recorder.clone()).await.unwrap();
         let used: usize = sim.files().values().map(Vec::len).sum();
         sim.set_capacity(Some(used as u64));
         let large = Bytes::from(vec![b'0'; 3 << 20]);
@@ -321,7 +321,7 @@ fn a_failed_sync_stops_the_group_and_nothing_answered_is_lost() {
     block_on(async {
         let sim = SimFiles::new(6);
         let recorder = Arc::new(Recorder::default());
-        let group = Group::open(settings(sim.clone()), recorder.clone()).await.unwrap();
+        let group = RaftGroup::open(settings(sim.clone()), recorder.clone()).await.unwrap();
         group.propose(bytes(1)).await.unwrap();
         sim.fail_next(stele_engine::world::sim::Operation::Sync, "log", disk_error());
         group.propose(bytes(2)).await.unwrap_err();
@@ -329,7 +329,7 @@ fn a_failed_sync_stops_the_group_and_nothing_answered_is_lost() {
         group.barrier().await.unwrap_err();
         drop(group);
         let recorder = Arc::new(recorder.as_of_flush());
-        let group = Group::open(settings(sim.crash()), recorder.clone()).await.unwrap();
+        let group = RaftGroup::open(settings(sim.crash()), recorder.clone()).await.unwrap();
         assert!(recorder.names().starts_with(&[1]));
         group.propose(bytes(4)).await.unwrap();
     });
@@ -339,7 +339,7 @@ fn a_failed_sync_stops_the_group_and_nothing_answered_is_lost() {
 fn a_machine_that_fails_stops_the_group_with_its_own_words() {
     block_on(async {
         let recorder = Arc::new(Recorder::default());
-        let group = Group::open(settings(SimFiles::new(1)), recorder.clone()).await.unwrap();
+        let group = RaftGroup::open(settings(SimFiles::new(1)), recorder.clone()).await.unwrap();
         let refused = group.propose(bytes("fail")).await.unwrap_err();
         assert!(refused.to_string().contains("this entry fails"), "{refused}");
         let refused = group.propose(bytes(2)).await.unwrap_err();
@@ -355,10 +355,10 @@ fn a_log_that_does_not_belong_is_refused_with_a_sentence() {
     let refusal = |sim: SimFiles, recorder: Recorder, member: u64| {
         let mut settings = settings(sim);
         settings.member = member;
-        block_on(Group::open(settings, Arc::new(recorder))).err().unwrap().to_string()
+        block_on(RaftGroup::open(settings, Arc::new(recorder))).err().unwrap().to_string()
     };
     block_on(async {
-        let group = Group::open(settings(sim.clone()), recorder.clone()).await.unwrap();
+        let group = RaftGroup::open(settings(sim.clone()), recorder.clone()).await.unwrap();
         for n in 0..3 {
             group.propose(bytes(n)).await.unwrap();
         }
@@ -383,8 +383,9 @@ fn a_log_that_does_not_belong_is_refused_with_a_sentence() {
 #[test]
 fn a_directory_is_opened_by_one_group_at_a_time() {
     let sim = SimFiles::new(1);
-    let group = block_on(Group::open(settings(sim.clone()), Arc::<Recorder>::default())).unwrap();
-    let second = block_on(Group::open(settings(sim.clone()), Arc::<Recorder>::default()));
+    let group =
+        block_on(RaftGroup::open(settings(sim.clone()), Arc::<Recorder>::default())).unwrap();
+    let second = block_on(RaftGroup::open(settings(sim.clone()), Arc::<Recorder>::default()));
     assert!(second.is_err_and(|error| error.to_string().contains("in use")));
     drop(group);
     assert!(sim.exists(Path::new(DIR)).unwrap());

@@ -20,7 +20,7 @@ const WRITERS: u64 = 8;
 const ROUNDS: u64 = 5;
 
 async fn open(dir: &Path) -> Node {
-    let mut settings = node::Settings::new(dir.to_path_buf(), World::real());
+    let mut settings = node::NodeSettings::new(dir.to_path_buf(), World::real());
     // Makes flushes frequent, so that kills hit them too.
     settings.machine.engine.flush.fragment_bytes = 64 << 10;
     Node::open(settings).await.unwrap()

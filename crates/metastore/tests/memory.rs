@@ -5,7 +5,7 @@ use std::path::Path;
 
 use stele_engine::world::World;
 use stele_metastore::command::{Command, KeyRange, Put, RangeQuery};
-use stele_metastore::node::Settings;
+use stele_metastore::node::NodeSettings;
 use stele_metastore::{Floor, Node};
 
 const BUDGET_BYTES: usize = 2 << 20;
@@ -13,7 +13,7 @@ const KEYS: usize = 12_000;
 const VALUE_BYTES: usize = 1000;
 
 async fn open(dir: &Path) -> Node {
-    let mut settings = Settings::new(dir.to_path_buf(), World::real());
+    let mut settings = NodeSettings::new(dir.to_path_buf(), World::real());
     settings.sync = false;
     settings.machine.ring_bytes_max = 64 << 10;
     let engine = &mut settings.machine.engine;

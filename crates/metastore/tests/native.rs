@@ -69,10 +69,10 @@ async fn a_full_read_at_any_retained_revision_is_the_copy_that_was_recorded_then
     client.compact(recorded[100].0, false).await.unwrap();
     for (revision, copy) in recorded {
         let mut read = BTreeMap::new();
-        let each = |kv: stele_metastore::client::KeyValue| {
+        let mut each = |kv: stele_metastore::client::KeyValue| {
             read.insert(kv.key, kv.value);
         };
-        assert_eq!(client.read(&Range::all(), revision, each).await.unwrap(), revision);
+        assert_eq!(client.read(&Range::all(), revision, &mut each).await.unwrap(), revision);
         assert_eq!(read, copy, "at revision {revision}");
     }
 }

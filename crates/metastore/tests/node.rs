@@ -13,14 +13,14 @@ use stele_engine::world::sim::{Operation, SimFiles, disk_full};
 use stele_metastore::command::{
     Alarm, Command, Delete, Execute, KeyRange, Put, RangeQuery, Reply, Write,
 };
-use stele_metastore::node::{Attempt, Retention, Settings};
+use stele_metastore::node::{Attempt, NodeSettings, Retention};
 use stele_metastore::{Error, Floor, Node};
 
 use crate::clock::TestClock;
 
-fn settings(dir: &Path, clock: &Arc<TestClock>) -> Settings {
+fn settings(dir: &Path, clock: &Arc<TestClock>) -> NodeSettings {
     let world = World { clock: clock.clone(), ..World::real() };
-    let mut settings = Settings::new(dir.to_path_buf(), world);
+    let mut settings = NodeSettings::new(dir.to_path_buf(), world);
     settings.machine.engine.memory.cache_bytes = 1 << 20;
     settings
 }
@@ -77,10 +77,10 @@ async fn what_was_answered_is_there_after_a_restart() {
 async fn a_directory_of_another_cluster_or_member_is_refused_with_advice() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::default());
     open(dir.path(), &clock).await.close().await.unwrap();
-    let wrong = Settings { cluster_id: Some(7), ..settings(dir.path(), &clock) };
+    let wrong = NodeSettings { cluster_id: Some(7), ..settings(dir.path(), &clock) };
     let refusal = Node::open(wrong).await.err().unwrap().to_string();
     assert!(refusal.contains("belongs to cluster") && refusal.contains("name another directory"));
-    let wrong = Settings { member_id: Some(7), ..settings(dir.path(), &clock) };
+    let wrong = NodeSettings { member_id: Some(7), ..settings(dir.path(), &clock) };
     assert!(Node::open(wrong).await.err().unwrap().to_string().contains("belongs to member"));
 }
 
@@ -169,7 +169,7 @@ async fn history_is_bounded_by_bytes_too() {
 #[tokio::test]
 async fn the_quota_is_on_live_bytes_and_its_alarm_clears_itself() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::default());
-    let settings = Settings { quota_bytes: 10_000, ..settings(dir.path(), &clock) };
+    let settings = NodeSettings { quota_bytes: 10_000, ..settings(dir.path(), &clock) };
     let node = Node::open(settings).await.unwrap();
     let value = Bytes::from(vec![b'v'; 1000]);
     // History does not count.
@@ -200,7 +200,7 @@ async fn the_quota_is_on_live_bytes_and_its_alarm_clears_itself() {
 async fn of_64_clients_that_increment_one_key_none_starves_and_no_update_is_lost() {
     const CLIENTS: u64 = 64;
     let dir = tempfile::tempdir().unwrap();
-    let node = Settings::new(dir.path().to_path_buf(), World::real());
+    let node = NodeSettings::new(dir.path().to_path_buf(), World::real());
     let node = Arc::new(Node::open(node).await.unwrap());
     put(&node, "counter", "0").await;
     let clients = (1..=CLIENTS).map(|id| {
@@ -249,7 +249,7 @@ async fn a_disk_too_full_to_apply_refuses_writes_serves_reads_and_recovers_by_it
     }
     let opened = |files| {
         let world = World { files: Arc::new(files), ..World::real() };
-        let mut settings = Settings::new("/meta".into(), world);
+        let mut settings = NodeSettings::new("/meta".into(), world);
         settings.machine.engine.memory.budget_bytes = 1 << 20;
         settings.machine.engine.memory.cache_bytes = 1 << 20;
         Node::open(settings)

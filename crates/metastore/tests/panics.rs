@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use stele_engine::world::World;
 use stele_engine::world::sim::SimFiles;
-use stele_metastore::consensus::{Committed, Group, Machine, Position};
+use stele_metastore::consensus::{Committed, Machine, Position, RaftGroup};
 use stele_metastore::{Error, Node, node};
 
 use crate::consensus::recorder::{block_on, settings};
@@ -42,7 +42,7 @@ impl Machine for Bomb {
 fn propose(answers_twice: bool) {
     block_on(async {
         let bomb = Arc::new(Bomb { answers_twice });
-        let group = Group::open(settings(SimFiles::new(1)), bomb).await.unwrap();
+        let group = RaftGroup::open(settings(SimFiles::new(1)), bomb).await.unwrap();
         let _ = group.propose(Bytes::from_static(b"proposal")).await;
     });
 }
@@ -98,7 +98,7 @@ fn a_panic_under_a_lock_outside_apply_aborts_the_process() {
     }
     block_on(async {
         let dir = tempfile::tempdir().unwrap();
-        let settings = node::Settings::new(dir.path().to_path_buf(), World::real());
+        let settings = node::NodeSettings::new(dir.path().to_path_buf(), World::real());
         let node = Node::open(settings).await.unwrap();
         // Without the abort, the call would fail with INTERNAL and release its
         // lock.

@@ -4,15 +4,15 @@ use std::path::Path;
 
 use stele_engine::world::World;
 use stele_metastore::command::{Command, Delete, KeyRange, Put, RangeQuery};
-use stele_metastore::node::Settings;
+use stele_metastore::node::NodeSettings;
 use stele_metastore::{Error, Floor, Node};
 
 const KEYS: usize = 20;
 const ROUNDS: usize = 40;
 
 async fn open(dir: &Path) -> Node {
-    let settings = Settings::new(dir.to_path_buf(), World::real());
-    Node::open(Settings { sync: false, ..settings }).await.unwrap()
+    let settings = NodeSettings::new(dir.to_path_buf(), World::real());
+    Node::open(NodeSettings { sync: false, ..settings }).await.unwrap()
 }
 
 /// Returns bytes that do not compress, and differ from round to round.

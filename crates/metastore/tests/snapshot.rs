@@ -8,7 +8,7 @@ use bytes::Bytes;
 use stele_engine::world::World;
 use stele_metastore::command::{Command, Delete, KeyRange, Kv, Put, RangeQuery, Restore};
 use stele_metastore::etcd::Options;
-use stele_metastore::node::Settings;
+use stele_metastore::node::NodeSettings;
 use stele_metastore::snapshot::{
     BLOCK_BYTES, DIGEST_BYTES, MAGIC, Reader, Record, record, restore,
 };
@@ -17,8 +17,8 @@ use stele_metastore::{Error, Floor, Node, client};
 use crate::etcd::server;
 
 async fn open(dir: &Path) -> Arc<Node> {
-    let settings = Settings::new(dir.to_path_buf(), World::real());
-    Arc::new(Node::open(Settings { sync: false, ..settings }).await.unwrap())
+    let settings = NodeSettings::new(dir.to_path_buf(), World::real());
+    Arc::new(Node::open(NodeSettings { sync: false, ..settings }).await.unwrap())
 }
 
 async fn put(node: &Node, key: &str, value: Vec<u8>, lease: i64) {
@@ -101,7 +101,7 @@ async fn an_empty_member_is_restored_too_and_no_directory_is_overwritten() {
     assert_eq!((restored.keys, restored.revision), (0, 101));
     assert_eq!(open(&target).await.revision(), 101);
     let refused = restore(Cursor::new(&file), &target, None, 1).await.unwrap_err();
-    assert!(refused.to_string().contains("exists already"), "{refused}");
+    assert!(refused.to_string().contains("already exists"), "{refused}");
     let refused = restore(Cursor::new(&file), &dir.path().join("x"), None, 0).await.unwrap_err();
     assert!(refused.to_string().contains("raise the revision"), "{refused}");
 }

@@ -9,7 +9,7 @@ use stele_metastore::command::{
     Command, Compare, Execute, KeyRange, Op, Operand, Put, RangeQuery, Relation, Target, Txn, Write,
 };
 use stele_metastore::machine::COMPARED_KEYS_MAX;
-use stele_metastore::node::{Attempt, Settings};
+use stele_metastore::node::{Attempt, NodeSettings};
 use stele_metastore::{Error, Floor, Node, Result};
 
 /// More keys than are counted on the runtime's thread.
@@ -17,7 +17,7 @@ const KEYS: usize = 9_000;
 
 async fn open(files: &SimFiles) -> Result<Node> {
     let world = World { files: Arc::new(files.clone()), ..World::real() };
-    let mut settings = Settings::new("/metastore".into(), world);
+    let mut settings = NodeSettings::new("/metastore".into(), world);
     settings.machine.engine.memory.cache_bytes = 1 << 20;
     Node::open(settings).await
 }

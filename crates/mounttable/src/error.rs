@@ -48,7 +48,7 @@ pub enum Error {
     /// A client needs the address of a server but got a name without one.
     #[error("{0} is not a rooted name: start it with /host:port")]
     NotRooted(String),
-    #[error("{name} leads over too many servers: the mounts may form a loop")]
+    #[error("{name} passes through too many servers: the mounts may form a loop")]
     TooDeep { name: String },
     #[error("no mounttable found for {name}")]
     NoMounttable { name: String },

@@ -137,7 +137,7 @@ impl Element {
                 '*' if tokens.last() == Some(&Token::AnyRun) => continue,
                 '*' => Token::AnyRun,
                 '?' => Token::AnyChar,
-                '\\' => Token::Char(chars.next().ok_or("a \\ at the end quotes nothing")?),
+                '\\' => Token::Char(chars.next().ok_or("a \\ at the end escapes nothing")?),
                 '[' => class(&mut chars)?,
                 plain => Token::Char(plain),
             });

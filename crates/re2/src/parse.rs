@@ -23,7 +23,7 @@ pub(super) fn parse(pattern: &[u8]) -> Result<(Hir, u32), PatternError> {
         flags: Flags::default(),
         classes: ClassReader::new(pattern),
         outer: Vec::new(),
-        level: Level::default(),
+        group: OpenGroup::default(),
         repeated: false,
     };
     while let Some(byte) = parser.cursor.peek() {
@@ -37,16 +37,16 @@ struct Parser<'a> {
     flags: Flags,
     classes: ClassReader,
     /// The groups around the innermost open one, outermost first.
-    outer: Vec<Level>,
+    outer: Vec<OpenGroup>,
     /// The innermost open group, or the pattern itself.
-    level: Level,
+    group: OpenGroup,
     /// Whether the previous token was a repeat.
     repeated: bool,
 }
 
 /// The parsed part of a group that is still open.
 #[derive(Default)]
-struct Level {
+struct OpenGroup {
     opened: usize,
     /// The flags before the group.
     flags_before: Flags,
@@ -56,7 +56,7 @@ struct Level {
     parts: Vec<Node>,
 }
 
-impl Level {
+impl OpenGroup {
     fn end_branch(&mut self, offset: usize) -> Result<(), PatternError> {
         let parts = std::mem::take(&mut self.parts);
         let branch = if parts.is_empty() { Node::empty() } else { Node::concat(parts, offset)? };
@@ -98,7 +98,7 @@ impl Parser<'_> {
     }
 
     fn push(&mut self, node: Node) {
-        self.level.parts.push(node);
+        self.group.parts.push(node);
     }
 
     fn push_byte(&mut self, byte: u8) {
@@ -141,8 +141,8 @@ impl Parser<'_> {
         match opening(&mut self.cursor, self.flags)? {
             Opening::Flags(flags) => self.flags = flags,
             Opening::Group(flags) => {
-                let level = Level { opened, flags_before: self.flags, ..Level::default() };
-                self.outer.push(std::mem::replace(&mut self.level, level));
+                let group = OpenGroup { opened, flags_before: self.flags, ..OpenGroup::default() };
+                self.outer.push(std::mem::replace(&mut self.group, group));
                 self.flags = flags;
             }
         }
@@ -154,22 +154,22 @@ impl Parser<'_> {
         let Some(outer) = self.outer.pop() else {
             return Err(PatternError::new(at, "unexpected ): no group is open"));
         };
-        let level = std::mem::replace(&mut self.level, outer);
-        self.flags = level.flags_before;
-        self.push(level.end()?);
+        let group = std::mem::replace(&mut self.group, outer);
+        self.flags = group.flags_before;
+        self.push(group.end()?);
         Ok(())
     }
 
     fn bar(&mut self) -> Result<(), PatternError> {
         let at = self.skip();
-        self.level.end_branch(at)
+        self.group.end_branch(at)
     }
 
     fn finish(self) -> Result<(Hir, u32), PatternError> {
         if !self.outer.is_empty() {
-            return Err(PatternError::new(self.level.opened, "group is not closed: missing )"));
+            return Err(PatternError::new(self.group.opened, "group is not closed: missing )"));
         }
-        let whole = self.level.end()?;
+        let whole = self.group.end()?;
         let size = whole.size();
         Ok((whole.into_hir(), size))
     }
@@ -246,7 +246,7 @@ impl Parser<'_> {
                 "a repeat of a repeat needs a group around the inner one",
             ));
         }
-        let operand = self.level.parts.pop();
+        let operand = self.group.parts.pop();
         self.cursor.eat(b"?");
         self.repeated = true;
         operand.ok_or_else(|| PatternError::new(at, "nothing to repeat"))

@@ -106,7 +106,6 @@ pub enum Outcome {
 }
 
 fn main() -> ExitCode {
-    allocator::set_purge_delay();
     let command = Cli::parse().command;
     // Servers set up their own logs.
     if !matches!(command, Command::Serve(_) | Command::Emulator { .. }) {

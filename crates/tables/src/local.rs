@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use stele_engine::schema::Schema;
 use stele_engine::{
-    CellView, Commit, FirstCell, Flow, Place, Result, ScanSpec, Snapshot, Store, TableId,
-    TableSizes, Txn, View, Wait,
+    CellView, Commit, Durability, FirstCell, Flow, Place, Result, ScanSpec, Snapshot, Store,
+    TableId, TableSizes, Txn, View,
 };
 
 pub use scan::Scan;
@@ -88,7 +88,7 @@ impl<'t> Local<'t> {
     /// Admits and applies a commit and waits until it is durable, blocking this
     /// thread.
     pub fn apply_blocking(self, commit: &Commit) -> Answer<Txn> {
-        Answer::new(self.store.apply(commit, Txn::MAX, Wait::Durable))
+        Answer::new(self.store.apply(commit, Txn::MAX, Durability::Durable))
     }
 
     /// Waits until all commits up to `txn` are durable, sharing syncs with other

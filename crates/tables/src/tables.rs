@@ -7,7 +7,7 @@ use std::sync::Arc;
 use stele_engine::schema::Schema;
 use stele_engine::world::World;
 use stele_engine::{
-    Checkpoint, CommitBuilder, Options, Result, RowRange, Store, TableId, Txn, Wait,
+    Checkpoint, CommitBuilder, Durability, Options, Result, RowRange, Store, TableId, Txn,
 };
 
 use crate::answer::Tenure;
@@ -106,7 +106,7 @@ impl Tables {
     pub fn drop_rows(&self, table: TableId, rows: &RowRange) -> Result<()> {
         let mut commit = CommitBuilder::new();
         commit.table(table).delete_range(rows);
-        self.store.apply(&commit.finish(), Txn::MAX, Wait::Durable).map(drop)
+        self.store.apply(&commit.finish(), Txn::MAX, Durability::Durable).map(drop)
     }
 
     /// Creates a backup of the given tables, all at the same txn. Its files stay until

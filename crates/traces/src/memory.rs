@@ -35,20 +35,20 @@ impl Memory {
 }
 
 /// The memory reserved by one request.
-pub struct Held {
+pub struct RequestMemory {
     /// Without a pool, nothing is counted.
     share: Option<Share>,
     limit: u64,
 }
 
-impl Held {
+impl RequestMemory {
     /// Returns an unlimited reservation, for commands, which run in their own process.
-    pub fn uncounted() -> Held {
-        Held { share: None, limit: u64::MAX }
+    pub fn uncounted() -> RequestMemory {
+        RequestMemory { share: None, limit: u64::MAX }
     }
 
-    pub fn of(pool: &Arc<MemoryPool>) -> Held {
-        Held { share: Some(pool.take_now(0)), limit: pool.limit() }
+    pub fn of(pool: &Arc<MemoryPool>) -> RequestMemory {
+        RequestMemory { share: Some(pool.take_now(0)), limit: pool.limit() }
     }
 
     /// Returns the most that one request may reserve.
@@ -90,9 +90,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn requests_share_a_pool_and_impossible_requests_are_rejected() {
         let memory = Memory::new(0);
-        let mut one = Held::of(&memory.grids);
+        let mut one = RequestMemory::of(&memory.grids);
         one.cover(POOL_MIN - STEP).await.unwrap();
-        let mut other = Held::of(&memory.grids);
+        let mut other = RequestMemory::of(&memory.grids);
         other.cover(1).await.unwrap();
         let busy = other.cover(2 * STEP).await.unwrap_err();
         assert_eq!((busy.status(), busy.kind()), (503, "busy"), "{busy}");
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(large.status(), 413, "{large}");
         one.shrink_to(0);
         other.cover(2 * STEP).await.unwrap();
-        Held::of(&memory.bodies).cover(POOL_MIN).await.unwrap();
-        Held::uncounted().cover(u64::MAX).await.unwrap();
+        RequestMemory::of(&memory.bodies).cover(POOL_MIN).await.unwrap();
+        RequestMemory::uncounted().cover(u64::MAX).await.unwrap();
     }
 }

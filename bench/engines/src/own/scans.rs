@@ -7,7 +7,9 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use stele_engine::schema::{Family, Group, Schema};
 use stele_engine::world::World;
-use stele_engine::{Columns, CommitBuilder, FamilyColumns, ScanSpec, Store, TableId, Txn, Wait};
+use stele_engine::{
+    Columns, CommitBuilder, Durability, FamilyColumns, ScanSpec, Store, TableId, Txn,
+};
 
 use super::counting::CountingFiles;
 use super::{Finding, Scale};
@@ -114,7 +116,7 @@ fn fill_groups(store: &Store, table: TableId, rows: u64) -> Result<()> {
                 builder.set(family.as_bytes(), b"", 0, value);
             }
         }
-        store.apply(&builder.finish(), Txn::MAX, Wait::Accepted)?;
+        store.apply(&builder.finish(), Txn::MAX, Durability::Accepted)?;
     }
     store.flush(table)?;
     Ok(store.compact(table)?)

@@ -8,7 +8,8 @@ use anyhow::{Result, ensure};
 use stele_engine::schema::{Family, Schema};
 use stele_engine::world::World;
 use stele_engine::{
-    Columns, CommitBuilder, FamilyColumns, RowRange, ScanSpec, Store, TableId, TimeRange, Txn, Wait,
+    Columns, CommitBuilder, Durability, FamilyColumns, RowRange, ScanSpec, Store, TableId,
+    TimeRange, Txn,
 };
 
 use super::{Finding, Scale};
@@ -53,7 +54,7 @@ impl Wide {
             let mut builder = CommitBuilder::new();
             builder.table(self.table);
             (next..end).for_each(|number| add(&mut builder, number));
-            self.store.apply(&builder.finish(), Txn::MAX, Wait::Accepted)?;
+            self.store.apply(&builder.finish(), Txn::MAX, Durability::Accepted)?;
             next = end;
         }
         self.store.sync(Txn::MAX)?;

@@ -33,7 +33,7 @@ pub struct ReadScript {
 }
 
 #[derive(Default)]
-pub struct State {
+pub struct FlakyState {
     pub rows: BTreeMap<Vec<u8>, Row>,
     /// One script per attempt; further attempts do not break.
     pub reads: Vec<ReadScript>,
@@ -52,7 +52,7 @@ pub struct State {
 }
 
 #[derive(Clone, Default)]
-pub struct Flaky(pub Arc<Mutex<State>>);
+pub struct Flaky(pub Arc<Mutex<FlakyState>>);
 
 impl Flaky {
     pub fn client(&self) -> Client {

@@ -14,7 +14,8 @@ use prost::encoding::{encode_varint, encoded_len_varint};
 use stele_grpc::frame::{self, PREFIX_BYTES};
 
 use super::chunk_fields::{
-    COMMIT, FIELD_1, field_len, put_field, put_value, put_wrapper, tag, value_len, wrapper_len,
+    COMMIT, FIELD_1, HEADER_BYTES, Header, field_len, put_field, put_value, put_wrapper, tag,
+    value_len, wrapper_len,
 };
 
 /// A message is complete when it has this size at the end of a row. Larger
@@ -114,8 +115,7 @@ impl Chunks {
             put_wrapper(out, tag::QUALIFIER, cell.qualifier);
         }
         if cell.timestamp != 0 {
-            out.put_u8(tag::TIMESTAMP);
-            encode_varint(cell.timestamp as u64, out);
+            Header::tag(tag::TIMESTAMP).varint(cell.timestamp as u64).put(out);
         }
         if let Some(label) = cell.label {
             put_field(out, tag::LABEL, label.as_bytes());
@@ -169,9 +169,8 @@ impl Chunks {
             self.message.put_bytes(0, PREFIX_BYTES);
         }
         let start = self.message.len();
-        self.message.reserve(len + 1 + 5 + COMMIT.len());
-        self.message.put_u8(FIELD_1);
-        encode_varint(len as u64, &mut self.message);
+        self.message.reserve(len + 2 * HEADER_BYTES);
+        Header::tag(FIELD_1).varint(len as u64).put(&mut self.message);
         self.newest = Some(Chunk { start, body: self.message.len() });
     }
 

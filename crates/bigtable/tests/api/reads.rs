@@ -275,7 +275,9 @@ async fn a_long_stretch_without_rows_tells_how_far_it_is() {
     for i in 0..200_000 {
         commit.row(format!("r{i:06}").as_bytes()).set(b"f", b"q", 0, b"dull");
     }
-    store.apply(&commit.finish(), stele_engine::Txn::MAX, stele_engine::Wait::Durable).unwrap();
+    store
+        .apply(&commit.finish(), stele_engine::Txn::MAX, stele_engine::Durability::Durable)
+        .unwrap();
     let bright = Some(filter(Filter::ValueRegexFilter("bright".into())));
     let flags = v2::FeatureFlags { last_scanned_row_responses: true, ..Default::default() };
     for reversed in [false, true] {
@@ -361,8 +363,11 @@ async fn samples_divide_a_table_without_splits_by_size() {
             commit.table(table);
             let key = format!("r{:02}", 2 * row + half);
             commit.row(key.as_bytes()).set(b"f", b"q", 0, &random);
-            let applied =
-                store.apply(&commit.finish(), stele_engine::Txn::MAX, stele_engine::Wait::Durable);
+            let applied = store.apply(
+                &commit.finish(),
+                stele_engine::Txn::MAX,
+                stele_engine::Durability::Durable,
+            );
             applied.unwrap();
         }
         store.flush(table).unwrap();

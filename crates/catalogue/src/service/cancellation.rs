@@ -1,4 +1,4 @@
-//! Ends long work when its caller has gone away. Work on a thread of its own goes
+//! Ends long work when its caller has disconnected. Work on a thread of its own goes
 //! on when the call is dropped, so it has to ask.
 
 use std::sync::{Arc, Weak};

@@ -33,7 +33,7 @@ struct Decided<'a> {
 }
 
 /// The record of a key while a vector is processed.
-enum State<'a> {
+enum RecordState<'a> {
     Absent,
     /// As stored: its length, and the value if a change expects one.
     Stored(usize, Option<Vec<u8>>),
@@ -41,23 +41,23 @@ enum State<'a> {
     Set(&'a [u8]),
 }
 
-impl State<'_> {
+impl RecordState<'_> {
     fn exists(&self) -> bool {
-        !matches!(self, State::Absent)
+        !matches!(self, RecordState::Absent)
     }
 
     fn is(&self, expected: &[u8]) -> bool {
         match self {
-            State::Absent => false,
-            State::Stored(_, value) => value.as_deref() == Some(expected),
-            State::Set(value) => *value == expected,
+            RecordState::Absent => false,
+            RecordState::Stored(_, value) => value.as_deref() == Some(expected),
+            RecordState::Set(value) => *value == expected,
         }
     }
 }
 
 /// Returns the outcome of a change to a record in this state, and whether it takes
 /// effect.
-fn decide(state: &State<'_>, change: &Change<'_>, flags: Flags) -> (Code, bool) {
+fn decide(state: &RecordState<'_>, change: &Change<'_>, flags: Flags) -> (Code, bool) {
     let exists = state.exists();
     if let Some(expected) = change.expected
         && !state.is(expected)
@@ -194,10 +194,10 @@ impl Catalogues {
             let key = changes[group[0]].key;
             let mut state = match catalogue {
                 Some(catalogue) => self.stored(catalogue, changes, group, &mut plan)?,
-                None => State::Absent,
+                None => RecordState::Absent,
             };
             let before = match &state {
-                State::Stored(bytes, _) => Some(*bytes),
+                RecordState::Stored(bytes, _) => Some(*bytes),
                 _ => None,
             };
             let mut acts = false;
@@ -207,11 +207,11 @@ impl Catalogues {
                 if acting {
                     acts = true;
                     plan.count += 1;
-                    state = changes[at].value.map_or(State::Absent, State::Set);
+                    state = changes[at].value.map_or(RecordState::Absent, RecordState::Set);
                 }
             }
             let value = match state {
-                State::Set(value) => Some(value),
+                RecordState::Set(value) => Some(value),
                 _ => None,
             };
             if !acts || (before.is_none() && value.is_none()) {
@@ -238,16 +238,16 @@ impl Catalogues {
         changes: &[Change<'a>],
         group: &[usize],
         plan: &mut Plan<'_>,
-    ) -> Result<State<'a>> {
+    ) -> Result<RecordState<'a>> {
         let wants_value = group.iter().any(|&at| changes[at].expected.is_some());
         let first = &changes[group[0]];
         let place = self.sealer.open_record(catalogue.object, first.cookie);
         let row = catalogue.space.row(first.key);
-        let mut state = State::Absent;
+        let mut state = RecordState::Absent;
         let local = self.local(catalogue.space.table);
         let read = local.read_first(&row, &View::Latest, place.as_ref(), |cell| {
             let value = wants_value.then(|| cell.value.to_vec());
-            state = State::Stored(cell.value.len(), value);
+            state = RecordState::Stored(cell.value.len(), value);
         });
         let read = self.tenure().open(read)?;
         self.count_place(&read);

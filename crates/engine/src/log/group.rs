@@ -17,21 +17,13 @@ use super::counters::{Counters, LogStats};
 use super::entry::LogEntry;
 use super::space::SpaceEstimate;
 use super::writer::LogWriter;
+use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Condvar, Mutex};
 use crate::world::Clock;
 use leader::Batching;
 pub use reservation::LogReservation;
-
-/// The durability that a waiter asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// In the page cache: survives a crash of the process.
-    Written,
-    /// Synced: survives a power failure.
-    Durable,
-}
 
 /// What the threads that share a log know of each other.
 #[derive(Default)]
@@ -217,24 +209,20 @@ impl GroupLog {
         self.counters.snapshot()
     }
 
-    pub fn wait_written(&self, index: u64) -> Result<()> {
-        self.wait(index, Level::Written)
-    }
-
     pub fn wait_durable(&self, index: u64) -> Result<()> {
-        self.wait(index, Level::Durable)
+        self.wait(index, Durability::Durable)
     }
 
-    /// Brings everything enqueued so far to `level`.
-    pub fn drive(&self, level: Level) -> Result<()> {
+    /// Brings everything enqueued so far to `durability`.
+    pub fn drive(&self, durability: Durability) -> Result<()> {
         let last = self.state.lock().last;
-        self.wait(last, level)
+        self.wait(last, durability)
     }
 
     /// Waits until fewer than `bytes` bytes are queued.
     pub fn wait_queue_below(&self, bytes: u64) -> Result<()> {
         let enough = |_: &mut GroupState| self.queued_bytes() < bytes.max(1);
-        self.wait_until(enough, Level::Written)
+        self.wait_until(enough, Durability::Written)
     }
 
     /// Calls `callback` once `index` is durable, or can no longer become
@@ -262,7 +250,7 @@ impl GroupLog {
     /// already syncing. For callers that do their own batching.
     pub fn sync_if_free(&self, index: u64) -> Option<Result<()>> {
         let mut state = self.state.lock();
-        if self.has(index, Level::Durable) {
+        if self.has(index, Durability::Durable) {
             return Some(Ok(()));
         }
         if let Err(error) = state.check() {
@@ -300,13 +288,15 @@ impl GroupLog {
         })
     }
 
-    fn wait(&self, index: u64, level: Level) -> Result<()> {
-        if self.has(index, level) {
+    /// Waits until the entry `index`, and all before it, have reached
+    /// `durability`.
+    pub fn wait(&self, index: u64, durability: Durability) -> Result<()> {
+        if self.has(index, durability) {
             return Ok(());
         }
-        let mut counted = level == Level::Written;
+        let mut counted = durability == Durability::Written;
         let reached = |state: &mut GroupState| {
-            if self.has(index, level) {
+            if self.has(index, durability) {
                 return true;
             }
             assert!(index <= state.last, "index {index} was never enqueued");
@@ -315,13 +305,15 @@ impl GroupLog {
             }
             false
         };
-        self.wait_until(reached, level)
+        self.wait_until(reached, durability)
     }
 
-    fn has(&self, index: u64, level: Level) -> bool {
-        let reached = match level {
-            Level::Written => self.written(),
-            Level::Durable => self.durable(),
+    fn has(&self, index: u64, durability: Durability) -> bool {
+        let reached = match durability {
+            // An entry is accepted as soon as it is enqueued.
+            Durability::Accepted => return true,
+            Durability::Written => self.written(),
+            Durability::Durable => self.durable(),
         };
         reached >= index
     }

@@ -31,7 +31,7 @@ pub use callbacks::Callback;
 pub use counters::LogStats;
 pub use end::{LogEnd, SegmentInfo, Torn};
 pub use entry::LogEntry;
-pub use group::{GroupLog, Level, LogEvent, LogReservation};
+pub use group::{GroupLog, LogEvent, LogReservation};
 pub use options::LogOptions;
 pub use reader::{ItemKind, LogItem, LogReader};
 pub use record::PAYLOAD_BYTES_MAX;

@@ -335,6 +335,7 @@ impl<C: Cursor> Reader<'_, C> {
             || self.rules.versions.is_some_and(|most| self.state.column.returned >= most)
     }
 
+    #[inline]
     fn take_cell(
         &mut self,
         parts: &KeyParts,

@@ -19,10 +19,10 @@ pub struct Snapshots {
 #[derive(Default)]
 struct LiveSnapshots {
     next_id: u64,
-    live: BTreeMap<u64, Held>,
+    live: BTreeMap<u64, LiveSnapshot>,
 }
 
-struct Held {
+struct LiveSnapshot {
     txn: Txn,
     taken: Duration,
     deadline: Duration,
@@ -42,7 +42,7 @@ impl Snapshots {
         let id = state.next_id;
         state.next_id += 1;
         let taken = self.clock.elapsed();
-        state.live.insert(id, Held { txn, taken, deadline: taken + self.age_max });
+        state.live.insert(id, LiveSnapshot { txn, taken, deadline: taken + self.age_max });
         Snapshot { registry: self.clone(), id, txn }
     }
 

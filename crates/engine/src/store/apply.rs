@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 
 use super::admission::Permit;
 use super::engine::Engine;
-use super::handle::Wait;
 use super::recovery::TABLES_STREAM;
 use crate::budget::Charge;
 use crate::cell::commit::{Commit, TableId};
+use crate::durability::Durability;
 use crate::error::{Error, Printable, Result};
 use crate::log::{LogEntry, LogReservation};
 use crate::schema::Schema;
@@ -20,14 +20,15 @@ use crate::workers::flush::FlushTarget;
 use crate::write::{Prepared, PreparedTable, Sequencer};
 
 impl Engine {
-    pub fn apply(&self, commit: &Commit, commit_max_txn: Txn, wait: Wait) -> Result<Txn> {
+    pub fn apply(
+        &self,
+        commit: &Commit,
+        commit_max_txn: Txn,
+        durability: Durability,
+    ) -> Result<Txn> {
         let permit = self.admit_blocking(commit)?;
         let txn = self.apply_admitted(permit, commit, commit_max_txn, None)?;
-        match wait {
-            Wait::Accepted => {}
-            Wait::Written => self.log.wait_written(txn.raw())?,
-            Wait::Durable => self.log.wait_durable(txn.raw())?,
-        }
+        self.log.wait(txn.raw(), durability)?;
         Ok(txn)
     }
 

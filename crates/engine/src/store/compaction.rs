@@ -77,42 +77,17 @@ impl CompactionHost for Engine {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-    use std::sync::Arc;
-
     use super::*;
-    use crate::cell::commit::{CommitBuilder, TableId};
+    use crate::cell::commit::TableId;
     use crate::cell::key::{self, Kind};
     use crate::cell::rows::RowRange;
     use crate::config::{ConfigEdit, FileConfig, Splice};
     use crate::error::Error;
     use crate::fragment::FragmentOptions;
     use crate::options::Options;
-    use crate::schema::{Family, Schema};
-    use crate::store::{Store, Wait};
+    use crate::store::Store;
+    use crate::store::test_store::{create_table, open, write};
     use crate::tablet::Run;
-    use crate::world::sim::SimFiles;
-    use crate::world::{ManualClock, SeededRandom, World};
-
-    fn open(options: Options) -> Store {
-        let world = World {
-            clock: Arc::new(ManualClock::at(1_000_000)),
-            files: Arc::new(SimFiles::new(1)),
-            random: Arc::new(SeededRandom::new(1)),
-            spawner: None,
-        };
-        Store::open(Path::new("/store"), options, world).unwrap()
-    }
-
-    fn make(store: &Store, name: &str) -> TableId {
-        store.create_table(name, Schema::with_families([Family::new("f")]).unwrap()).unwrap()
-    }
-
-    fn write(store: &Store, table: TableId, row: &[u8], value_bytes: usize) {
-        let mut commit = CommitBuilder::new();
-        commit.table(table).row(row).set(b"f", b"", 0, &vec![7; value_bytes]);
-        store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
-    }
 
     /// Adds a file to the chain whose cells are out of order.
     fn add_disordered_file(store: &Store, table: TableId) -> FileConfig {
@@ -153,7 +128,7 @@ mod tests {
         let mut options = Options::default();
         options.compact.chain_min = 2;
         let store = open(options);
-        let table = make(&store, "t");
+        let table = create_table(&store, "t");
         let bad = add_disordered_file(&store, table);
         for row in [b"b", b"c"] {
             write(&store, table, row, 10);

@@ -134,36 +134,10 @@ impl FlushLog for Engine {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
-    use crate::cell::commit::{CommitBuilder, TableId};
     use crate::options::Options;
-    use crate::schema::{Family, Schema};
-    use crate::store::{Store, Wait};
+    use crate::store::test_store::{create_table, open, write};
     use crate::workers::flush::Reason;
-    use crate::world::sim::SimFiles;
-    use crate::world::{ManualClock, SeededRandom, World};
-
-    fn open(options: Options) -> Store {
-        let world = World {
-            clock: Arc::new(ManualClock::at(1_000_000)),
-            files: Arc::new(SimFiles::new(1)),
-            random: Arc::new(SeededRandom::new(1)),
-            spawner: None,
-        };
-        Store::open(Path::new("/store"), options, world).unwrap()
-    }
-
-    fn make(store: &Store, name: &str) -> TableId {
-        store.create_table(name, Schema::with_families([Family::new("f")]).unwrap()).unwrap()
-    }
-
-    fn write(store: &Store, table: TableId, row: &[u8], value_bytes: usize) {
-        let mut commit = CommitBuilder::new();
-        commit.table(table).row(row).set(b"f", b"", 0, &vec![7; value_bytes]);
-        store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
-    }
 
     #[test]
     fn a_flush_that_backs_off_does_not_delay_flushes_of_other_tables() {
@@ -171,7 +145,7 @@ mod tests {
         options.memory.budget_bytes = 1 << 20;
         options.flush.budget_percent = 50;
         let store = open(options);
-        let [failing, sound] = ["failing", "sound"].map(|name| make(&store, name));
+        let [failing, sound] = ["failing", "sound"].map(|name| create_table(&store, name));
         write(&store, failing, b"r", 400_000);
         write(&store, sound, b"r", 100_000);
         let due = |failing_is: Readiness, writers_wait: bool| {

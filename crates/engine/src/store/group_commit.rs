@@ -170,9 +170,9 @@ mod tests {
 
     use super::*;
     use crate::cell::commit::{CommitBuilder, TableId};
+    use crate::durability::Durability;
     use crate::options::Options;
     use crate::schema::{Family, Schema};
-    use crate::store::Wait;
     use crate::sync::block_on;
     use crate::world::sim::{Operation, SimFiles};
     use crate::world::{ManualClock, SeededRandom, World};
@@ -202,7 +202,7 @@ mod tests {
             let mut commit = CommitBuilder::new();
             commit.table(self.table).row(b"row");
             commit.set(b"f", b"q", 1, b"value");
-            self.store.apply(&commit.finish(), Txn::MAX, Wait::Accepted).unwrap()
+            self.store.apply(&commit.finish(), Txn::MAX, Durability::Accepted).unwrap()
         }
 
         fn durable(&self, txn: Txn) -> impl Future<Output = Result<()>> {

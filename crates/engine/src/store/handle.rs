@@ -7,8 +7,8 @@ use super::engine::Engine;
 use super::stats::StoreStats;
 use crate::cell::commit::{Commit, TableId};
 use crate::config::Configs;
+use crate::durability::Durability;
 use crate::error::{Error, Result};
-use crate::log::Level;
 use crate::schema::Schema;
 use crate::sync::atomic::Ordering;
 use crate::txn::Txn;
@@ -16,17 +16,6 @@ use crate::workers::claims::Work;
 use crate::workers::failures::WorkFailure;
 use crate::workers::flush::FlushTarget;
 use crate::world::Joiner;
-
-/// The durability that `apply` waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// The commit has its txn and is visible to `Latest` scans.
-    Accepted,
-    /// The commit is in the page cache: it survives a crash of the process.
-    Written,
-    /// The commit is synced: it survives a power failure.
-    Durable,
-}
 
 /// An open store. Dropping it stops the workers and closes the log.
 pub struct Store {
@@ -36,14 +25,20 @@ pub struct Store {
 
 impl Store {
     /// Applies a commit atomically, unless a row that it touches was written
-    /// after `commit_max_txn`. Returns its txn.
+    /// after `commit_max_txn`. Returns its txn once the commit has reached
+    /// `durability`.
     ///
     /// `DiskFull` rejects the commit without side effects. If the log fails
     /// after the commit was accepted, the commit may or may not survive, and
     /// the store stops.
-    pub fn apply(&self, commit: &Commit, commit_max_txn: Txn, wait: Wait) -> Result<Txn> {
+    pub fn apply(
+        &self,
+        commit: &Commit,
+        commit_max_txn: Txn,
+        durability: Durability,
+    ) -> Result<Txn> {
         self.check_open()?;
-        self.engine.apply(commit, commit_max_txn, wait)
+        self.engine.apply(commit, commit_max_txn, durability)
     }
 
     /// Like `apply`, for an admitted commit: never waits for memory, the log or
@@ -162,7 +157,7 @@ impl Store {
     /// there was any. For stores opened without a spawner.
     pub fn step(&self) -> Result<bool> {
         self.check_open()?;
-        self.engine.log.drive(Level::Durable)?;
+        self.engine.log.drive(Durability::Durable)?;
         Ok(self.engine.flush_due()? || self.engine.compact_due()?)
     }
 
@@ -191,7 +186,7 @@ impl Store {
             return Ok(());
         }
         self.engine.stopping.store(true, Ordering::Release);
-        let drained = self.engine.log.drive(Level::Durable);
+        let drained = self.engine.log.drive(Durability::Durable);
         self.engine.log.stop();
         self.engine.claims.urgent.end();
         self.engine.claims.background.end();

@@ -2,8 +2,9 @@
 //! and replays after a crash.
 
 use super::external::ExternalLog;
+use crate::durability::Durability;
 use crate::error::Result;
-use crate::log::{Callback, GroupLog, Level, LogStats, LogWriter};
+use crate::log::{Callback, GroupLog, LogStats, LogWriter};
 
 #[expect(clippy::large_enum_variant, reason = "a store has one, in an Arc")]
 pub enum LogMode {
@@ -45,8 +46,8 @@ impl LogMode {
         self.own().map_or(Ok(()), |log| log.wait_queue_below(bytes))
     }
 
-    pub fn wait_written(&self, txn: u64) -> Result<()> {
-        self.own().map_or(Ok(()), |log| log.wait_written(txn))
+    pub fn wait(&self, txn: u64, durability: Durability) -> Result<()> {
+        self.own().map_or(Ok(()), |log| log.wait(txn, durability))
     }
 
     pub fn wait_durable(&self, txn: u64) -> Result<()> {
@@ -68,8 +69,8 @@ impl LogMode {
         self.own().map_or(Some(Ok(())), |log| log.sync_if_free(txn))
     }
 
-    pub fn drive(&self, level: Level) -> Result<()> {
-        self.own().map_or(Ok(()), |log| log.drive(level))
+    pub fn drive(&self, durability: Durability) -> Result<()> {
+        self.own().map_or(Ok(()), |log| log.drive(durability))
     }
 
     pub fn stop(&self) {

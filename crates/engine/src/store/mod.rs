@@ -25,6 +25,8 @@ mod reads;
 mod recovery;
 mod stats;
 mod tables;
+#[cfg(test)]
+mod test_store;
 mod waiters;
 mod waiting;
 
@@ -32,7 +34,7 @@ pub use crate::workers::claims::Work;
 pub use crate::workers::failures::WorkFailure;
 pub use admission::{Admission, Permit};
 pub use engine::Engine;
-pub use handle::{Store, Wait};
+pub use handle::Store;
 pub use open::LOG_DIR;
 pub(crate) use open::{LOCK_FILE, lock_dir};
 pub use recovery::TABLES_STREAM;

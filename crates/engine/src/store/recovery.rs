@@ -146,7 +146,8 @@ impl<'a> Replay<'a> {
         }
         self.unchecked_bytes = 0;
         let log = ReplayLog { tables: self.tables, last: self.last };
-        // All of the log exists already, so its length is no reason to flush.
+        // The replayed log is already on disk: flushing does not shorten it, so its
+        // length does not make a flush due.
         let free = |_: &FlushTarget| Readiness::Free;
         while let Some((target, _)) = flush::due(self.tables, &|_| 0, &free, false) {
             self.sync_log()?;

@@ -289,9 +289,10 @@ mod tests {
 
     use super::*;
     use crate::cell::commit::CommitBuilder;
+    use crate::durability::Durability;
     use crate::options::Options;
     use crate::schema::{Family, Schema};
-    use crate::store::{Store, Wait};
+    use crate::store::Store;
     use crate::txn::Txn;
     use crate::workers::choose;
     use crate::world::sim::SimFiles;
@@ -335,7 +336,7 @@ mod tests {
         commit.table(table).row(b"r").set(b"f", b"", 0, b"v");
         let commit = commit.finish();
         for _ in 0..3 {
-            store.apply(&commit, Txn::MAX, Wait::Durable).unwrap();
+            store.apply(&commit, Txn::MAX, Durability::Durable).unwrap();
             store.flush(table).unwrap();
         }
         let mut waiting: Vec<_> = (0..WAITERS).map(|_| Box::pin(store.admit(&commit))).collect();

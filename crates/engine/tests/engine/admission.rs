@@ -75,7 +75,7 @@ fn commit(table: TableId, row: &str, value_bytes: usize) -> Commit {
 }
 
 fn write(store: &Store, table: TableId, row: &str, value_bytes: usize) {
-    store.apply(&commit(table, row, value_bytes), Txn::MAX, Wait::Durable).unwrap();
+    store.apply(&commit(table, row, value_bytes), Txn::MAX, Durability::Durable).unwrap();
 }
 
 fn rows(store: &Store, table: TableId) -> Vec<String> {
@@ -186,7 +186,7 @@ fn nobody_waits_longer_than_allowed() {
     let commit = commit(table, "r", VALUE_BYTES);
     for outcome in [
         block_on(store.admit(&commit)).map(drop),
-        store.apply(&commit, Txn::MAX, Wait::Accepted).map(drop),
+        store.apply(&commit, Txn::MAX, Durability::Accepted).map(drop),
     ] {
         let Err(error @ Error::Overloaded { .. }) = outcome else { panic!("{outcome:?}") };
         let text = "overloaded: memory is full and flushing is behind: try again in 1 s";
@@ -272,7 +272,7 @@ fn waiters_are_notified_when_the_store_fails() {
     fill(&store, table);
     let (commit, small) = (commit(table, "r", VALUE_BYTES), commit(table, "s", 1));
     // A commit that is not durable yet.
-    store.apply(&small, Txn::MAX, Wait::Accepted).unwrap();
+    store.apply(&small, Txn::MAX, Durability::Accepted).unwrap();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| block_on(store.admit(&commit)).map(drop));
         while store.stats().throttled == 0 {

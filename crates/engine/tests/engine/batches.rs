@@ -36,7 +36,7 @@ impl Fixture {
         let mut builder = CommitBuilder::new();
         builder.table(self.table);
         build(&mut builder);
-        self.store.apply(&builder.finish(), Txn::MAX, Wait::Durable).unwrap();
+        self.store.apply(&builder.finish(), Txn::MAX, Durability::Durable).unwrap();
     }
 
     fn scan(&self, spec: ScanSpec) -> Scan {

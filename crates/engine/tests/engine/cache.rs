@@ -38,7 +38,7 @@ impl Fixture {
         for number in 0..ROWS {
             builder.row(&number.to_be_bytes()).set(b"f", b"q", 0, &[number as u8; 100]);
         }
-        self.store.apply(&builder.finish(), Txn::MAX, Wait::Durable).unwrap();
+        self.store.apply(&builder.finish(), Txn::MAX, Durability::Durable).unwrap();
         self.store.flush(self.table).unwrap();
     }
 

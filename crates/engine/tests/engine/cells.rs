@@ -53,7 +53,7 @@ impl Fixture {
         let mut builder = CommitBuilder::new();
         builder.table(self.table);
         build(&mut builder);
-        self.store().apply(&builder.finish(), Txn::MAX, Wait::Durable).unwrap()
+        self.store().apply(&builder.finish(), Txn::MAX, Durability::Durable).unwrap()
     }
 
     fn cells(&self, spec: ScanSpec) -> Vec<String> {
@@ -164,7 +164,7 @@ fn a_wildcard_group_takes_any_family_that_could_have_been_named() {
         let mut delete = CommitBuilder::new();
         delete.table(t.table).row(b"r").delete_family(family);
         for commit in [set, delete] {
-            let refused = t.store().apply(&commit.finish(), Txn::MAX, Wait::Durable);
+            let refused = t.store().apply(&commit.finish(), Txn::MAX, Durability::Durable);
             assert!(matches!(refused, Err(Error::InvalidMutation(_))), "{refused:?}");
         }
     }

@@ -21,7 +21,7 @@ fn put(store: &Store, table: TableId, row: &str, value: &str) {
     let mut commit = CommitBuilder::new();
     commit.table(table).row(row.as_bytes());
     commit.set(b"f", b"", 0, value.as_bytes()).set(b"g", b"", 0, value.as_bytes());
-    store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+    store.apply(&commit.finish(), Txn::MAX, Durability::Durable).unwrap();
 }
 
 fn cells(store: &Store, table: TableId) -> Vec<String> {
@@ -73,7 +73,7 @@ fn a_checkpoint_outlives_overwrites_compaction_restarts_and_the_table_itself() {
     let stale = {
         let mut commit = CommitBuilder::new();
         commit.table(table).row(b"a").delete_row();
-        restored.apply(&commit.finish(), checkpoint.txn, Wait::Durable)
+        restored.apply(&commit.finish(), checkpoint.txn, Durability::Durable)
     };
     assert!(matches!(stale, Err(Error::MutationConflict { .. })), "txns of the source are old");
     put(&restored, table, "c", "3");
@@ -138,7 +138,7 @@ fn a_checkpoint_under_load_cuts_all_tables_at_the_same_commit() {
                     commit.table(table).row(&number.to_be_bytes());
                     commit.set(b"f", b"", 0, &[7; 100]).set(b"g", b"", 0, &[7; 100]);
                 }
-                store.apply(&commit.finish(), Txn::MAX, Wait::Accepted).unwrap();
+                store.apply(&commit.finish(), Txn::MAX, Durability::Accepted).unwrap();
             }
         });
         let checkpoints = (0..5).map(|_| store.checkpoint(&tables).unwrap()).collect();

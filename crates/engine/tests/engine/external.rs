@@ -119,7 +119,7 @@ fn a_store_is_opened_only_the_way_it_was_made() {
 fn commits_without_an_index_are_refused_here_and_those_with_one_elsewhere() {
     let sim = SimFiles::new(1);
     let (store, table) = sim_store(&sim);
-    let refused = store.apply(&set(table, b"r", b"v"), Txn::MAX, Wait::Durable);
+    let refused = store.apply(&set(table, b"r", b"v"), Txn::MAX, Durability::Durable);
     assert!(matches!(refused, Err(Error::HasExternalLog)), "{refused:?}");
     let world = Powered::new(sim.clone()).world(1);
     let own = Store::open(Path::new("/own"), Options::default(), world).unwrap();

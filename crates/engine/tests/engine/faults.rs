@@ -81,9 +81,9 @@ fn live(files: &SimFiles, spawner: Option<Arc<dyn Spawner>>) -> Vec<u32> {
     let Ok(store) = open(files, spawner) else { return acknowledged };
     for number in 0..COMMITS {
         let Ok(table) = table(&store) else { continue };
-        let wait = if number % 4 == 3 { Wait::Accepted } else { Wait::Durable };
+        let wait = if number % 4 == 3 { Durability::Accepted } else { Durability::Durable };
         match store.apply(&commit(table, number), Txn::MAX, wait) {
-            Ok(_) if wait == Wait::Durable => acknowledged.push(number),
+            Ok(_) if wait == Durability::Durable => acknowledged.push(number),
             Ok(_) => {}
             Err(_) => failures += 1,
         }
@@ -120,7 +120,7 @@ fn check(files: &SimFiles, acknowledged: &[u32], case: &str) {
         assert_eq!(found, 2, "{case}: commit {number} is lost");
     }
     // The store continues to work.
-    store.apply(&commit(table, 999), Txn::MAX, Wait::Durable).unwrap();
+    store.apply(&commit(table, 999), Txn::MAX, Durability::Durable).unwrap();
     store.flush(table).unwrap();
     store.close().unwrap();
 }

@@ -68,7 +68,7 @@ fn is_full(outcome: &Result<Txn>) -> bool {
 /// Commits until the disk is full; returns the number of the refused commit.
 fn fill(store: &Store, table: TableId, mut number: u64, value_bytes: usize) -> u64 {
     loop {
-        match store.apply(&commit(table, number, value_bytes), Txn::MAX, Wait::Durable) {
+        match store.apply(&commit(table, number, value_bytes), Txn::MAX, Durability::Durable) {
             Ok(_) => number += 1,
             Err(Error::DiskFull { .. }) => return number,
             Err(other) => panic!("{other}"),
@@ -89,7 +89,7 @@ fn a_commit_without_space_is_refused_and_the_next_one_with_space_is_accepted() {
             next = refused;
             // Reads continue and return exactly the accepted commits.
             assert_eq!(rows(&store, table), (0..next).map(row).collect::<Vec<_>>());
-            let text = store.apply(&commit(table, next, 900_000), Txn::MAX, Wait::Accepted);
+            let text = store.apply(&commit(table, next, 900_000), Txn::MAX, Durability::Accepted);
             let text = text.unwrap_err().to_string();
             assert!(
                 text.starts_with("the disk is full") && text.contains("free some space"),
@@ -97,7 +97,7 @@ fn a_commit_without_space_is_refused_and_the_next_one_with_space_is_accepted() {
             );
         }
         sim.set_capacity(None);
-        store.apply(&commit(table, next, value_bytes), Txn::MAX, Wait::Durable).unwrap();
+        store.apply(&commit(table, next, value_bytes), Txn::MAX, Durability::Durable).unwrap();
         store.flush(table).unwrap();
         store.compact(table).unwrap();
         store.close().unwrap();
@@ -114,14 +114,18 @@ fn what_was_taken_before_the_disk_was_full_survives_every_crash_after() {
         sim.set_capacity(Some(used(&sim) + 200_000 + seed * 31_337));
         let taken = fill(&store, table, 0, 2_000);
         for number in taken..taken + 3 {
-            assert!(is_full(&store.apply(&commit(table, number, 2_000), Txn::MAX, Wait::Accepted)));
+            assert!(is_full(&store.apply(
+                &commit(table, number, 2_000),
+                Txn::MAX,
+                Durability::Accepted
+            )));
         }
         let left = sim.crash();
         drop(store);
         left.set_capacity(None);
         let (store, table) = open(sim_world(&left));
         assert_eq!(rows(&store, table), (0..taken).map(row).collect::<Vec<_>>(), "seed {seed}");
-        store.apply(&commit(table, taken, 2_000), Txn::MAX, Wait::Durable).unwrap();
+        store.apply(&commit(table, taken, 2_000), Txn::MAX, Durability::Durable).unwrap();
     }
 }
 
@@ -137,7 +141,8 @@ fn a_commit_that_was_accepted_is_written_whatever_happens_to_the_disk() {
             // Small ones, and ones that span several segments.
             let value_bytes = [50, 9_000, 400, 150_000, 90_000][(seed + step) as usize % 5];
             sim.set_capacity((!step.is_multiple_of(3)).then(|| used(&sim)));
-            match store.apply(&commit(table, accepted, value_bytes), Txn::MAX, Wait::Accepted) {
+            match store.apply(&commit(table, accepted, value_bytes), Txn::MAX, Durability::Accepted)
+            {
                 Ok(_) => accepted += 1,
                 Err(Error::DiskFull { .. }) => {}
                 Err(other) => panic!("{other}"),
@@ -168,7 +173,7 @@ fn writers_that_wait_for_a_flush_without_space_are_refused_and_continue_when_the
     let write_until = |done: &dyn Fn() -> bool| {
         while !done() {
             let number = next.fetch_add(1, Ordering::SeqCst);
-            match store.apply(&commit(table, number, 20_000), Txn::MAX, Wait::Durable) {
+            match store.apply(&commit(table, number, 20_000), Txn::MAX, Durability::Durable) {
                 Ok(_) => taken.fetch_add(1, Ordering::SeqCst),
                 Err(Error::DiskFull { .. }) => refused.fetch_add(1, Ordering::SeqCst),
                 Err(other) => panic!("{other}"),
@@ -250,7 +255,7 @@ fn a_store_on_a_small_real_file_system_continues_when_there_is_space_again() {
     // exhausted, but no other failure may occur.
     let mut next = taken;
     while next < taken + 200 {
-        let outcome = store.apply(&commit(table, next, 5_000), Txn::MAX, Wait::Durable);
+        let outcome = store.apply(&commit(table, next, 5_000), Txn::MAX, Durability::Durable);
         assert!(outcome.is_ok() || is_full(&outcome), "{outcome:?}");
         next += u64::from(outcome.is_ok());
     }

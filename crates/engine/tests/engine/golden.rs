@@ -69,7 +69,7 @@ fn write_store(files: &SimFiles) -> String {
     let apply = |build: &dyn Fn(&mut CommitBuilder)| {
         let mut commit = CommitBuilder::new();
         build(&mut commit);
-        store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+        store.apply(&commit.finish(), Txn::MAX, Durability::Durable).unwrap();
     };
     for round in 0..4i64 {
         apply(&|commit| {

@@ -66,18 +66,19 @@ fn value_bytes(writer: u64, number: u64) -> usize {
 
 fn write(store: &Store, table: TableId, writer: u64) {
     for number in 0..COMMITS {
-        let wait = match number {
-            0..FIRST_COMMITS => Wait::Accepted,
-            _ => [Wait::Accepted, Wait::Written, Wait::Durable][number as usize % 3],
+        let durability = match number {
+            0..FIRST_COMMITS => Durability::Accepted,
+            _ => [Durability::Accepted, Durability::Written, Durability::Durable]
+                [number as usize % 3],
         };
-        put(store, table, &row(writer, number), value_bytes(writer, number), wait);
+        put(store, table, &row(writer, number), value_bytes(writer, number), durability);
     }
 }
 
-fn put(store: &Store, table: TableId, row: &[u8], value_bytes: usize, wait: Wait) {
+fn put(store: &Store, table: TableId, row: &[u8], value_bytes: usize, durability: Durability) {
     let mut commit = CommitBuilder::new();
     commit.table(table).row(row).set(b"f", b"", 0, &vec![7; value_bytes]);
-    store.apply(&commit.finish(), Txn::MAX, wait).unwrap();
+    store.apply(&commit.finish(), Txn::MAX, durability).unwrap();
 }
 
 fn until(what: &str, store: &Store, done: impl Fn(&StoreStats) -> bool) {
@@ -104,7 +105,7 @@ fn under_ten_times_the_load_memory_stays_bounded_nothing_is_lost_and_nobody_is_f
     let table = store.create_table("t", schema).unwrap();
     let first_rows = [b"!0".to_vec(), b"!1".to_vec()];
     for row in &first_rows {
-        put(&store, table, row, 10, Wait::Durable);
+        put(&store, table, row, 10, Durability::Durable);
         store.flush(table).unwrap();
     }
 

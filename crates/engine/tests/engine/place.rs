@@ -32,7 +32,7 @@ fn row(number: u8) -> Vec<u8> {
 fn apply(store: &Store, table: TableId, fill: impl FnOnce(&mut CommitBuilder)) {
     let mut commit = CommitBuilder::new();
     fill(commit.table(table));
-    store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+    store.apply(&commit.finish(), Txn::MAX, Durability::Durable).unwrap();
 }
 
 fn read(

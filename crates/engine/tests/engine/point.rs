@@ -33,7 +33,7 @@ fn write_row(store: &Store, table: TableId) {
                 }
             }
         }
-        store.apply(&builder.finish(), Txn::MAX, Wait::Durable).unwrap();
+        store.apply(&builder.finish(), Txn::MAX, Durability::Durable).unwrap();
         if run < 3 {
             store.flush(table).unwrap();
         }
@@ -131,7 +131,7 @@ fn the_newest_version_is_read_without_a_look_at_those_behind_it() {
         let value: Vec<u8> = (0..200).map(|at| (timestamp * 31 + at * at) as u8).collect();
         builder.set(b"f", b"a", timestamp, &value);
     }
-    store.apply(&builder.finish(), Txn::MAX, Wait::Durable).unwrap();
+    store.apply(&builder.finish(), Txn::MAX, Durability::Durable).unwrap();
     store.flush(table).unwrap();
 
     let wanted = Some(vec![RowRange::row(b"a")]);
@@ -166,7 +166,7 @@ fn a_read_that_must_not_take_long_ends_also_among_cells_that_it_does_not_return(
     for at in 0..CELLS {
         builder.set(b"f", &at.to_be_bytes(), 0, b"v");
     }
-    let written = store.apply(&builder.finish(), Txn::MAX, Wait::Durable).unwrap();
+    let written = store.apply(&builder.finish(), Txn::MAX, Durability::Durable).unwrap();
     let read = |work_max: usize, cells_max: Option<usize>| {
         let (spec, mut cells) = (ScanSpec { cells_max, ..ScanSpec::default() }, 0);
         let whole = store.try_read_row(table, ROW, &spec, work_max, |_| cells += 1).unwrap();
@@ -181,7 +181,7 @@ fn a_read_that_must_not_take_long_ends_also_among_cells_that_it_does_not_return(
 
     let mut builder = CommitBuilder::new();
     builder.table(table).row(ROW).delete_row();
-    let deleted = store.apply(&builder.finish(), Txn::MAX, Wait::Durable).unwrap();
+    let deleted = store.apply(&builder.finish(), Txn::MAX, Durability::Durable).unwrap();
     assert_eq!(read(100, None), (None, 0));
     assert_eq!(read(usize::MAX, None), (Some(deleted), 0));
 }

@@ -50,7 +50,7 @@ fn commit(table: TableId, row: &str, value_bytes: usize) -> Commit {
 }
 
 fn write(store: &Store, table: TableId, row: &str, value_bytes: usize) -> Result<Txn> {
-    store.apply(&commit(table, row, value_bytes), Txn::MAX, Wait::Durable)
+    store.apply(&commit(table, row, value_bytes), Txn::MAX, Durability::Durable)
 }
 
 fn rows(store: &Store, table: TableId) -> Vec<String> {
@@ -253,7 +253,7 @@ fn runs_that_share_no_row_are_joined_without_being_rewritten() {
     for row in &expected {
         let mut commit = CommitBuilder::new();
         commit.table(table).row(row.as_bytes()).delete_row();
-        store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+        store.apply(&commit.finish(), Txn::MAX, Durability::Durable).unwrap();
         store.flush(table).unwrap();
     }
     while store.step().unwrap() {}

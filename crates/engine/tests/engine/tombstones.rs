@@ -40,7 +40,7 @@ impl Fixture {
         let mut builder = CommitBuilder::new();
         builder.table(self.table);
         build(&mut builder);
-        self.store.apply(&builder.finish(), Txn::MAX, Wait::Accepted).unwrap()
+        self.store.apply(&builder.finish(), Txn::MAX, Durability::Accepted).unwrap()
     }
 
     fn flush(&self) {
@@ -254,7 +254,7 @@ fn operands_of_an_unknown_fold_survive_rewrites_and_fail_reads() {
             commit.merge(APPEND, b"f", b"based", 1, *operand);
         }
         commit.merge(APPEND, b"f", b"free", 1, *operand);
-        store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+        store.apply(&commit.finish(), Txn::MAX, Durability::Durable).unwrap();
         store.flush(table).unwrap();
     }
     store.close().unwrap();
@@ -292,7 +292,7 @@ fn a_value_keeps_a_commit_in_memory_only_if_it_is_most_of_it() {
         let bytes: Bytes = builder.finish().bytes().clone();
         let before = store.memory_bytes(table).unwrap();
         let commit = Commit::from_bytes(bytes.clone());
-        store.apply(&commit, Txn::MAX, Wait::Durable).unwrap();
+        store.apply(&commit, Txn::MAX, Durability::Durable).unwrap();
         drop(commit);
         let charged = store.memory_bytes(table).unwrap() - before;
         (bytes.is_unique(), bytes.len(), charged)

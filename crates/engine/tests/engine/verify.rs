@@ -49,7 +49,7 @@ impl Closed {
         let put = |table, row: &str, family: &[u8]| {
             let mut commit = CommitBuilder::new();
             commit.table(table).row(row.as_bytes()).set(family, b"q", 7, &[b'v'; 90]);
-            store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+            store.apply(&commit.finish(), Txn::MAX, Durability::Durable).unwrap();
         };
         for n in 0..30 {
             put(table, &format!("row{n:03}"), b"f");
@@ -59,7 +59,7 @@ impl Closed {
         let mut commit = CommitBuilder::new();
         commit.table(table).delete_range(&RowRange::new("row000", "row010"));
         commit.row(b"row020").delete_row().set(b"g", b"", -1, b"\0");
-        store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+        store.apply(&commit.finish(), Txn::MAX, Durability::Durable).unwrap();
         store.flush(table).unwrap();
         store.close().unwrap();
         Closed { dir }

@@ -102,9 +102,9 @@ fn write_for_ever(dir: &Path) {
             scope.spawn(move || {
                 for number in first.. {
                     let (wait, level) = match number as u64 % 3 {
-                        0 => (Wait::Accepted, "accepted"),
-                        1 => (Wait::Written, "written"),
-                        _ => (Wait::Durable, "durable"),
+                        0 => (Durability::Accepted, "accepted"),
+                        1 => (Durability::Written, "written"),
+                        _ => (Durability::Durable, "durable"),
                     };
                     let commit = commit(tables, writer, number);
                     let txn = store.apply(&commit, Txn::MAX, wait).unwrap().raw();

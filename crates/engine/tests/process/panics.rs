@@ -50,7 +50,7 @@ fn open(clock: Arc<dyn Clock>) -> (Store, TableId) {
 fn write(store: &Store, table: TableId) -> Txn {
     let mut commit = CommitBuilder::new();
     commit.table(table).row(b"r").set(b"f", b"", 0, b"v");
-    store.apply(&commit.finish(), Txn::MAX, Wait::Accepted).unwrap()
+    store.apply(&commit.finish(), Txn::MAX, Durability::Accepted).unwrap()
 }
 
 /// Runs in the child process; returns only if the process was not aborted.

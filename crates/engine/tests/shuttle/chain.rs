@@ -64,7 +64,7 @@ fn machine() -> Arc<Machine> {
     let machine = Machine::new(small(), None);
     for number in 1..=BEFORE {
         let commit = commit(machine.table, number);
-        let txn = machine.store.apply(&commit, Txn::MAX, Wait::Durable).unwrap();
+        let txn = machine.store.apply(&commit, Txn::MAX, Durability::Durable).unwrap();
         assert_eq!(number_of(txn), number);
         machine.store.flush(machine.table).unwrap();
     }
@@ -79,7 +79,7 @@ fn spawn(machine: &Arc<Machine>, body: impl Fn(&Machine) + Send + 'static) -> Jo
 /// Commits at every level: accepted commits that are not durable are ahead of what most
 /// readers may see.
 fn write(machine: &Machine) {
-    let waits = [Wait::Accepted, Wait::Written, Wait::Durable];
+    let waits = [Durability::Accepted, Durability::Written, Durability::Durable];
     for (number, wait) in (BEFORE + 1..=COMMITS).zip(waits) {
         machine.store.apply(&commit(machine.table, number), Txn::MAX, wait).unwrap();
     }
@@ -191,7 +191,7 @@ fn a_dropped_table_leaves_no_files_whoever_is_at_work_on_it() {
         let threads = [
             at_work(|machine| {
                 let commit = commit(machine.table, BEFORE + 1);
-                machine.store.apply(&commit, Txn::MAX, Wait::Durable)?;
+                machine.store.apply(&commit, Txn::MAX, Durability::Durable)?;
                 machine.store.flush(machine.table)
             }),
             at_work(|machine| machine.store.compact(machine.table)),
@@ -222,7 +222,7 @@ fn runs_are_joined_while_others_flush_and_read() {
         let put = |machine: &Machine, number: u8| {
             let mut builder = CommitBuilder::new();
             builder.table(machine.table).row(&[number]).set(b"f", b"q", 1, &[number]);
-            machine.store.apply(&builder.finish(), Txn::MAX, Wait::Durable).unwrap();
+            machine.store.apply(&builder.finish(), Txn::MAX, Durability::Durable).unwrap();
             machine.store.flush(machine.table).unwrap();
         };
         let rows = |machine: &Machine| {

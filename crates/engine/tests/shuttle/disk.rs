@@ -23,14 +23,14 @@ struct Content {
 }
 
 #[derive(Default)]
-struct State {
+struct DiskState {
     names: BTreeMap<PathBuf, usize>,
     files: Vec<Content>,
     /// The number of writes and syncs that succeed before all later ones fail.
     operations_left: Option<u32>,
 }
 
-impl State {
+impl DiskState {
     fn find(&self, path: &Path) -> io::Result<usize> {
         self.names.get(path).copied().ok_or(io::ErrorKind::NotFound.into())
     }
@@ -48,7 +48,7 @@ impl State {
 #[derive(Clone)]
 pub struct Disk {
     /// Never held across a step, so it need not be part of the schedule.
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<DiskState>>,
     /// Incremented to yield to other threads; a copy for inspection has none.
     steps: Option<Arc<AtomicU64>>,
 }
@@ -79,16 +79,16 @@ impl Disk {
         let files =
             state.files.iter().map(|content| Content { now: left(content), ..Content::default() });
         let copy =
-            State { names: state.names.clone(), files: files.collect(), operations_left: None };
+            DiskState { names: state.names.clone(), files: files.collect(), operations_left: None };
         Disk { state: Arc::new(Mutex::new(copy)), steps: None }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, DiskState> {
         self.state.lock().unwrap()
     }
 
     /// Lets the schedule choose the next thread, then returns the state.
-    fn step(&self) -> MutexGuard<'_, State> {
+    fn step(&self) -> MutexGuard<'_, DiskState> {
         if let Some(steps) = &self.steps {
             steps.fetch_add(1, Ordering::SeqCst);
         }

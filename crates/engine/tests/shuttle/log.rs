@@ -1,5 +1,5 @@
 //! The group log under every schedule: a reply means that the record is in the file at
-//! the requested level, every caller gets a reply, and a failure reaches all.
+//! the requested durability, every caller gets a reply, and a failure reaches all.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,9 +11,9 @@ use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::sync::{Condvar, Mutex};
 use shuttle::thread;
-use stele_engine::log::{GroupLog, ItemKind, Level, LogEntry, LogOptions, LogReader, LogWriter};
+use stele_engine::log::{GroupLog, ItemKind, LogEntry, LogOptions, LogReader, LogWriter};
 use stele_engine::world::Clock;
-use stele_engine::{Error, Result};
+use stele_engine::{Durability, Error, Result};
 
 use super::disk::Disk;
 use super::explore;
@@ -78,18 +78,11 @@ impl Bench {
         self.enqueue_then(|index| self.call_back(index))
     }
 
-    fn wait(&self, index: u64, level: Level) -> Result<()> {
-        match level {
-            Level::Written => self.log.wait_written(index),
-            Level::Durable => self.log.wait_durable(index),
-        }
-    }
-
     fn call_back(self: &Arc<Self>, index: u64) {
         let bench = self.clone();
         let note = move |outcome: Result<()>| {
             if outcome.is_ok() {
-                bench.expect(index, Level::Durable);
+                bench.expect(index, Durability::Durable);
             }
             bench.called.lock().unwrap().push((index, outcome.is_ok()));
             bench.called_one.notify_all();
@@ -97,11 +90,12 @@ impl Bench {
         self.log.on_durable(index, Box::new(note));
     }
 
-    /// Returns the entries that are in the file at a level now.
-    fn entries(&self, level: Level) -> BTreeMap<u64, Bytes> {
-        let left = match level {
-            Level::Written => self.disk.written(),
-            Level::Durable => self.disk.synced(),
+    /// Returns the entries that have reached `durability`.
+    fn entries(&self, durability: Durability) -> BTreeMap<u64, Bytes> {
+        let left = match durability {
+            Durability::Accepted => panic!("the disk has no accepted entries"),
+            Durability::Written => self.disk.written(),
+            Durability::Durable => self.disk.synced(),
         };
         let mut entries = BTreeMap::new();
         let read = LogReader::open(&left, Path::new(DIR), 0).unwrap().replay(|item| {
@@ -115,10 +109,10 @@ impl Bench {
     }
 
     /// Checks that an acknowledged entry and all earlier ones are there.
-    fn expect(&self, index: u64, level: Level) {
-        let entries = self.entries(level);
+    fn expect(&self, index: u64, durability: Durability) {
+        let entries = self.entries(durability);
         for index in 1..=index {
-            assert_eq!(entries.get(&index), Some(&payload(index)), "{index} is not {level:?}");
+            assert_eq!(entries.get(&index), Some(&payload(index)), "{index} is not {durability:?}");
         }
     }
 
@@ -143,28 +137,29 @@ fn background(bench: &Arc<Bench>) -> thread::JoinHandle<()> {
     thread::spawn(move || bench.log.run())
 }
 
-/// Starts a thread that commits at one level.
-fn committer(bench: &Arc<Bench>, level: Level, commits: usize) -> thread::JoinHandle<()> {
+/// Starts a thread that commits at one durability.
+fn committer(bench: &Arc<Bench>, durability: Durability, commits: usize) -> thread::JoinHandle<()> {
     let bench = bench.clone();
     thread::spawn(move || {
         for _ in 0..commits {
             let index = bench.enqueue().unwrap();
-            bench.wait(index, level).unwrap();
-            bench.expect(index, level);
+            bench.log.wait(index, durability).unwrap();
+            bench.expect(index, durability);
         }
     })
 }
 
 #[test]
-fn an_answer_means_that_the_record_is_in_the_file_at_the_requested_level() {
+fn an_answer_means_that_the_record_is_in_the_file_at_the_requested_durability() {
     explore(4_000, || {
         let bench = Bench::new();
-        let levels = [Level::Durable, Level::Written, Level::Durable, Level::Written];
-        let threads = levels.map(|level| committer(&bench, level, 2));
+        let durabilities =
+            [Durability::Durable, Durability::Written, Durability::Durable, Durability::Written];
+        let threads = durabilities.map(|durability| committer(&bench, durability, 2));
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        bench.log.drive(Level::Durable).unwrap();
+        bench.log.drive(Durability::Durable).unwrap();
         assert_eq!(bench.log.durable(), 8);
-        bench.expect(8, Level::Durable);
+        bench.expect(8, Durability::Durable);
     });
 }
 
@@ -183,7 +178,7 @@ fn who_finds_the_log_busy_is_called_back_and_who_does_not_has_synced() {
                         match bench.log.sync_if_free(index) {
                             Some(outcome) => {
                                 outcome.unwrap();
-                                bench.expect(index, Level::Durable);
+                                bench.expect(index, Durability::Durable);
                             }
                             None => {
                                 bench.call_back(index);
@@ -208,7 +203,7 @@ fn callbacks_come_once_and_in_order_without_anybody_waiting() {
     explore(4_000, || {
         let bench = Bench::new();
         let background = background(&bench);
-        let mut threads = vec![committer(&bench, Level::Durable, 1)];
+        let mut threads = vec![committer(&bench, Durability::Durable, 1)];
         for _ in 0..2 {
             let bench = bench.clone();
             threads.push(thread::spawn(move || {
@@ -244,19 +239,19 @@ fn a_caller_that_waits_for_space_in_the_queue_proceeds() {
             })
             .collect();
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        bench.log.drive(Level::Written).unwrap();
+        bench.log.drive(Durability::Written).unwrap();
         assert_eq!(bench.log.queued_bytes(), 0);
-        bench.expect(6, Level::Written);
+        bench.expect(6, Durability::Written);
     });
 }
 
 /// Runs one caller of a log that fails, and checks that every reply is true.
-fn commit_until_failure(bench: &Arc<Bench>, level: Level, callbacks: &AtomicU64) {
+fn commit_until_failure(bench: &Arc<Bench>, durability: Durability, callbacks: &AtomicU64) {
     for _ in 0..2 {
         let Ok(index) = bench.enqueue_called() else { return };
         callbacks.fetch_add(1, Ordering::SeqCst);
-        match bench.wait(index, level) {
-            Ok(()) => bench.expect(index, level),
+        match bench.log.wait(index, durability) {
+            Ok(()) => bench.expect(index, durability),
             Err(Error::Stopped(_)) => assert!(bench.log.failed().is_some()),
             Err(error) => panic!("{error}"),
         }
@@ -270,13 +265,14 @@ fn a_failed_write_or_sync_is_reported_to_every_caller() {
         bench.disk.fail_after(thread_rng().gen_range(0..12));
         let background = background(&bench);
         let callbacks = Arc::new(AtomicU64::new(0));
-        let threads = [Level::Durable, Level::Written, Level::Durable].map(|level| {
-            let (bench, callbacks) = (bench.clone(), callbacks.clone());
-            thread::spawn(move || commit_until_failure(&bench, level, &callbacks))
-        });
+        let threads =
+            [Durability::Durable, Durability::Written, Durability::Durable].map(|durability| {
+                let (bench, callbacks) = (bench.clone(), callbacks.clone());
+                thread::spawn(move || commit_until_failure(&bench, durability, &callbacks))
+            });
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         let expected = callbacks.load(Ordering::SeqCst) as usize;
-        let driven = bench.log.drive(Level::Durable);
+        let driven = bench.log.drive(Durability::Durable);
         assert_eq!(driven.is_err(), bench.log.failed().is_some());
         bench.wait_calls(expected);
         if driven.is_err() {

@@ -28,7 +28,7 @@ fn increment(machine: &Machine) {
         let (number, txn) = read(machine);
         let mut builder = CommitBuilder::new();
         builder.table(machine.table).row(ROW).set(b"f", b"n", 0, &(number + 1).to_be_bytes());
-        match machine.store.apply(&builder.finish(), txn, Wait::Written) {
+        match machine.store.apply(&builder.finish(), txn, Durability::Written) {
             Ok(_) => return,
             Err(Error::MutationConflict { .. }) => {}
             Err(error) => panic!("{error}"),

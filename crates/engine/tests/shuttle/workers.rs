@@ -58,7 +58,8 @@ fn write(machine: &Machine, writer: u8) {
             1,
             &[number; VALUE_BYTES],
         );
-        let wait = if number.is_multiple_of(2) { Wait::Accepted } else { Wait::Durable };
+        let wait =
+            if number.is_multiple_of(2) { Durability::Accepted } else { Durability::Durable };
         machine.store.apply(&builder.finish(), Txn::MAX, wait).unwrap();
     }
 }
@@ -120,7 +121,7 @@ fn write_runs(store: &Store, table: TableId, apart: bool) {
         let mut builder = CommitBuilder::new();
         let row = if apart { number } else { 0 };
         builder.table(table).row(&[row]).set(b"f", b"q", 1, &[number]);
-        store.apply(&builder.finish(), Txn::MAX, Wait::Durable).unwrap();
+        store.apply(&builder.finish(), Txn::MAX, Durability::Durable).unwrap();
         store.flush(table).unwrap();
     }
 }

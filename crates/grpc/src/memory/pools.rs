@@ -16,6 +16,9 @@ const SMALL_PART: u64 = 4;
 const ALONE_PART: u64 = 4;
 /// What the transport holds of a waiting message: its flow-control window.
 const UNREAD_BYTES: u64 = 1 << 20;
+/// The divisor of the memory for response frames that gives the part which finished
+/// responses may hold.
+const FINISHED_PART: u64 = 8;
 /// The minimum number of messages that may wait, however little memory there is.
 pub(super) const WAITERS_MIN: u64 = 64;
 
@@ -33,6 +36,7 @@ pub struct CallPools {
     /// too.
     pub(super) waiters_max: usize,
     responses: Arc<MemoryPool>,
+    finished_responses: Arc<MemoryPool>,
     buffered_responses: Arc<MemoryPool>,
 }
 
@@ -49,6 +53,7 @@ impl CallPools {
             turn_wanted: AtomicUsize::new(0),
             waiters_max: (2 * requests / UNREAD_BYTES).max(WAITERS_MIN) as usize,
             responses: MemoryPool::new("a response", responses / 2, wait),
+            finished_responses: MemoryPool::new("a response", responses / 2 / FINISHED_PART, wait),
             buffered_responses: MemoryPool::new("a response", responses / 2, wait),
         }
     }
@@ -65,6 +70,13 @@ impl CallPools {
     /// Returns the pool for response frames that the transport has not sent yet.
     pub fn responses(&self) -> &Arc<MemoryPool> {
         &self.responses
+    }
+
+    /// Returns the pool for the part of [`CallPools::responses`] that belongs to responses
+    /// whose end the transport has as well. Such a response needs no further wake-up, but
+    /// nothing resets its stream if the client does not read, so there is a limit to them.
+    pub fn finished_responses(&self) -> &Arc<MemoryPool> {
+        &self.finished_responses
     }
 
     /// Returns the pool for what services buffer of responses before it becomes

@@ -78,9 +78,16 @@ impl Client {
     }
 
     /// Returns a key's value at a revision, or `None`.
-    pub async fn get(&self, key: impl Into<Bytes>, revision: i64) -> Result<Option<KeyValue>> {
-        let request = proto::GetRequest { key: key.into(), revision };
-        Ok(self.api().get(request).await?.into_inner().kv)
+    pub fn get(
+        &self,
+        key: impl Into<Bytes>,
+        revision: i64,
+    ) -> Pending<'_, Result<Option<KeyValue>>> {
+        self.send_get(proto::GetRequest { key: key.into(), revision })
+    }
+
+    fn send_get(&self, request: proto::GetRequest) -> Pending<'_, Result<Option<KeyValue>>> {
+        Box::pin(async move { Ok(self.api().get(request).await?.into_inner().kv) })
     }
 
     /// Returns up to `limit` keys of a range (0: as many as fit in a response).
@@ -95,37 +102,42 @@ impl Client {
 
     /// Passes every key of a range at one revision (0: the newest) to `each`.
     /// Returns the revision.
-    pub async fn read(
-        &self,
-        range: &Range,
+    pub fn read<'a>(
+        &'a self,
+        range: &'a Range,
         revision: i64,
-        mut each: impl FnMut(KeyValue),
-    ) -> Result<i64> {
-        let request =
-            proto::ReadRequest { range: Some(range.clone().into()), revision, keys_only: false };
-        let mut rows = self.api().read(request).await?.into_inner();
-        let mut at = revision;
-        while let Some(part) = rows.message().await? {
-            at = part.revision;
-            part.kvs.into_iter().for_each(&mut each);
-        }
-        Ok(at)
+        each: &'a mut (dyn FnMut(KeyValue) + Send),
+    ) -> Pending<'a, Result<i64>> {
+        Box::pin(async move {
+            let range = Some(range.clone().into());
+            let request = proto::ReadRequest { range, revision, keys_only: false };
+            let mut rows = self.api().read(request).await?.into_inner();
+            let mut at = revision;
+            while let Some(part) = rows.message().await? {
+                at = part.revision;
+                part.kvs.into_iter().for_each(&mut *each);
+            }
+            Ok(at)
+        })
     }
 
     /// Puts a key. Returns the revision.
-    pub async fn put(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Result<i64> {
-        self.put_with(key, value, 0).await
+    pub fn put(&self, key: impl Into<Bytes>, value: impl Into<Bytes>) -> Pending<'_, Result<i64>> {
+        self.put_with(key, value, 0)
     }
 
     /// Puts a key that is attached to a session.
-    pub async fn put_with(
+    pub fn put_with(
         &self,
         key: impl Into<Bytes>,
         value: impl Into<Bytes>,
         client_id: i64,
-    ) -> Result<i64> {
-        let request = proto::PutRequest { key: key.into(), value: value.into(), client_id };
-        Ok(self.api().put(request).await?.into_inner().revision)
+    ) -> Pending<'_, Result<i64>> {
+        self.send_put(proto::PutRequest { key: key.into(), value: value.into(), client_id })
+    }
+
+    fn send_put(&self, request: proto::PutRequest) -> Pending<'_, Result<i64>> {
+        Box::pin(async move { Ok(self.api().put(request).await?.into_inner().revision) })
     }
 
     /// Deletes a range. Returns the number of keys deleted.
@@ -198,16 +210,26 @@ impl Client {
     }
 
     /// Returns the holders and waiters of a lock.
-    pub async fn lock(&self, key: impl Into<Bytes>) -> Result<Lock> {
-        let request = proto::GetLockRequest { key: key.into() };
-        Ok(self.api().get_lock(request).await?.into_inner().lock.unwrap_or_default())
+    pub fn lock(&self, key: impl Into<Bytes>) -> Pending<'_, Result<Lock>> {
+        self.send_get_lock(proto::GetLockRequest { key: key.into() })
+    }
+
+    fn send_get_lock(&self, request: proto::GetLockRequest) -> Pending<'_, Result<Lock>> {
+        Box::pin(async move {
+            Ok(self.api().get_lock(request).await?.into_inner().lock.unwrap_or_default())
+        })
     }
 
     /// Releases a session's lock, or ends all its calls that wait for it.
-    pub async fn release(&self, key: impl Into<Bytes>, client_id: i64) -> Result<()> {
-        let request = proto::ReleaseRequest { key: key.into(), client_id };
-        self.api().release(request).await?;
-        Ok(())
+    pub fn release(&self, key: impl Into<Bytes>, client_id: i64) -> Pending<'_, Result<()>> {
+        self.send_release(proto::ReleaseRequest { key: key.into(), client_id })
+    }
+
+    fn send_release(&self, request: proto::ReleaseRequest) -> Pending<'_, Result<()>> {
+        Box::pin(async move {
+            self.api().release(request).await?;
+            Ok(())
+        })
     }
 
     /// Makes history below a revision unreadable through etcd's API. `physical`

@@ -82,8 +82,13 @@ impl Session {
     }
 
     /// Acquires a lock, waiting in order of arrival.
-    pub async fn acquire(&self, key: impl Into<Bytes>, mode: Mode) -> Result<HeldLock> {
-        let acquiring = self.send_acquire(key.into(), mode, false);
+    pub fn acquire(&self, key: impl Into<Bytes>, mode: Mode) -> Pending<'_, Result<HeldLock>> {
+        let key = key.into();
+        Box::pin(self.wait_for_lock(key, mode))
+    }
+
+    async fn wait_for_lock(&self, key: Bytes, mode: Mode) -> Result<HeldLock> {
+        let acquiring = self.send_acquire(key, mode, false);
         let refused = || Error::SessionLost("the server did not grant the lock".to_string());
         tokio::select! {
             held = acquiring => held?.ok_or_else(refused),
@@ -92,8 +97,13 @@ impl Session {
     }
 
     /// Acquires a lock if it is free.
-    pub async fn try_acquire(&self, key: impl Into<Bytes>, mode: Mode) -> Result<Option<HeldLock>> {
-        self.send_acquire(key.into(), mode, true).await
+    pub fn try_acquire(
+        &self,
+        key: impl Into<Bytes>,
+        mode: Mode,
+    ) -> Pending<'_, Result<Option<HeldLock>>> {
+        let key = key.into();
+        Box::pin(self.send_acquire(key, mode, true))
     }
 
     async fn send_acquire(

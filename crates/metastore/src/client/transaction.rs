@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
+use stele_grpc::Pending;
 
 use super::{At, Client, Error, HeldLock, KeyValue, Range, Result};
 use crate::proto::native as proto;
@@ -105,8 +106,12 @@ impl Transaction {
     }
 
     /// Returns a key's value, including the writes of this transaction.
-    pub async fn get(&self, key: impl Into<Bytes>) -> Result<Option<Bytes>> {
+    pub fn get(&self, key: impl Into<Bytes>) -> Pending<'_, Result<Option<Bytes>>> {
         let key = key.into();
+        Box::pin(self.get_key(key))
+    }
+
+    async fn get_key(&self, key: Bytes) -> Result<Option<Bytes>> {
         if let Some(written) = self.recorded.lock().writes.get(&key) {
             return Ok(written.value.clone());
         }
@@ -119,10 +124,10 @@ impl Transaction {
     pub async fn get_range(&self, range: Range) -> Result<BTreeMap<Bytes, Bytes>> {
         self.recorded.lock().reads.push(range.clone());
         let mut found = BTreeMap::new();
-        let each = |kv: KeyValue| {
+        let mut each = |kv: KeyValue| {
             found.insert(kv.key, kv.value);
         };
-        self.client.read(&range, self.revision, each).await?;
+        self.client.read(&range, self.revision, &mut each).await?;
         for (key, write) in &self.recorded.lock().writes {
             if range.contains(key) {
                 match &write.value {

@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::histogram::Histogram;
 
 /// A member of a group with one voter.
-pub struct Group<M: Machine> {
+pub struct RaftGroup<M: Machine> {
     shared: Arc<GroupShared<M>>,
     machine: Arc<M>,
     thread: Option<JoinHandle<()>>,
@@ -51,11 +51,11 @@ pub struct GroupStatus {
     pub applied: u64,
 }
 
-impl<M: Machine> Group<M> {
+impl<M: Machine> RaftGroup<M> {
     /// Opens the log, creates the group if there is none, and becomes its
     /// leader. Entries that the machine has not applied are applied before this
     /// returns.
-    pub async fn open(settings: GroupSettings, machine: Arc<M>) -> Result<Group<M>> {
+    pub async fn open(settings: GroupSettings, machine: Arc<M>) -> Result<RaftGroup<M>> {
         if settings.member == 0 {
             return Err(Error::Config("invalid member id 0: use another number".to_string()));
         }
@@ -83,7 +83,7 @@ impl<M: Machine> Group<M> {
         let thread = thread.map_err(|error| {
             Error::Internal(format!("starting the thread of the Raft group: {error}"))
         })?;
-        let group = Group { shared, machine: of_group, thread: Some(thread), runtime: handle };
+        let group = RaftGroup { shared, machine: of_group, thread: Some(thread), runtime: handle };
         opened.await.unwrap_or(Err(Error::Stopped))?;
         Ok(group)
     }
@@ -161,7 +161,7 @@ impl<M: Machine> Group<M> {
     }
 }
 
-impl<M: Machine> Drop for Group<M> {
+impl<M: Machine> Drop for RaftGroup<M> {
     fn drop(&mut self) {
         self.stop();
     }

@@ -15,7 +15,7 @@ use super::apply::MachineAdapter;
 use super::group::GroupShared;
 use super::log::RaftLog;
 use super::network::NoPeers;
-use super::queue::{Batch, refuse};
+use super::queue::{ProposalBatch, refuse};
 use super::record;
 use super::types::{EntryData, Types};
 use super::{GroupSettings, Machine};
@@ -104,7 +104,7 @@ impl<M: Machine> Leader<M> {
         let id = self.shared.member;
         let leads = self.raft.wait(None).current_leader(id, "the only voter leads").await;
         leads.map_err(|error| self.shared.callers.failure().unwrap_or(stopped(&error)))?;
-        self.write(Batch { proposals: Vec::new(), senders: Vec::new() }, 0).await?;
+        self.write(ProposalBatch { proposals: Vec::new(), senders: Vec::new() }, 0).await?;
         let term = self.log.last().term;
         self.shared.term.store(term, Ordering::Release);
         self.shared.leads.store(true, Ordering::Release);
@@ -152,8 +152,8 @@ impl<M: Machine> Leader<M> {
     }
 
     /// Appends, syncs and applies one entry.
-    async fn write(&self, batch: Batch<M::Answer>, ticket: u64) -> Result<()> {
-        let Batch { proposals, senders } = batch;
+    async fn write(&self, batch: ProposalBatch<M::Answer>, ticket: u64) -> Result<()> {
+        let ProposalBatch { proposals, senders } = batch;
         if ticket > 0 {
             self.shared.callers.begin(ticket, senders);
         }

@@ -86,9 +86,9 @@ impl RaftLog {
         };
         let entries = replay.finish(&state);
         check(dir, settings.member, &state, &entries, applied)?;
-        let epoch = end.incarnation + 1;
+        let incarnation = end.incarnation + 1;
         let secret = settings.world.random.next_u64();
-        let writer = LogWriter::start(files, &log_dir, epoch, secret, end, &settings.log)?;
+        let writer = LogWriter::start(files, &log_dir, incarnation, secret, end, &settings.log)?;
         let clock = settings.world.clock.clone();
         let inner = Inner { writer, head, state, entries, progress, clock, _lock: lock };
         inner.update_progress();

@@ -2,7 +2,7 @@
 //! applies the same entries in the same order. The only module that uses the
 //! Raft library.
 //!
-//! [`Group::propose`] adds a proposal to the queue (`group`, `queue`). The
+//! [`RaftGroup::propose`] adds a proposal to the queue (`group`, `queue`). The
 //! group's thread takes all queued proposals as one entry (`leader`). The Raft
 //! library appends the entry with one write and one sync (`log`) and then has the
 //! [`Machine`] apply it (`apply`); the machine's answers go directly to the
@@ -29,6 +29,6 @@ mod replay;
 mod settings;
 mod types;
 
-pub use group::{Group, GroupStatus};
+pub use group::{GroupStatus, RaftGroup};
 pub use machine::{Committed, Machine, Position};
 pub use settings::GroupSettings;

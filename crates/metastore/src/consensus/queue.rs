@@ -37,7 +37,7 @@ struct Queued<A> {
 }
 
 /// The contents of one entry.
-pub struct Batch<A> {
+pub struct ProposalBatch<A> {
     pub proposals: Vec<Bytes>,
     pub senders: Vec<AnswerSender<A>>,
 }
@@ -90,7 +90,7 @@ impl<A> Queue<A> {
 
     /// Returns the next batch, at most as large as an entry may be; `None` once
     /// the queue is closed and empty.
-    pub async fn take(&self) -> Option<Batch<A>> {
+    pub async fn take(&self) -> Option<ProposalBatch<A>> {
         loop {
             {
                 let mut queued = self.queued.lock();
@@ -142,7 +142,7 @@ impl<A> Queue<A> {
         refuse(senders, why);
     }
 
-    fn take_batch(&self, queued: &mut Queued<A>) -> Batch<A> {
+    fn take_batch(&self, queued: &mut Queued<A>) -> ProposalBatch<A> {
         let mut bytes = 0;
         let fits = |proposal: &Bytes| {
             bytes += proposal.len();
@@ -158,11 +158,11 @@ impl<A> Queue<A> {
             queued.proposals.reserve(count);
             let senders = std::mem::take(&mut queued.senders);
             queued.senders.reserve(count);
-            return Batch { proposals, senders };
+            return ProposalBatch { proposals, senders };
         }
         let proposals: Vec<Bytes> = queued.proposals.drain(..count).collect();
         queued.bytes -= proposals.iter().map(Bytes::len).sum::<usize>();
-        Batch { proposals, senders: queued.senders.drain(..count).collect() }
+        ProposalBatch { proposals, senders: queued.senders.drain(..count).collect() }
     }
 }
 

@@ -37,12 +37,12 @@ impl<'a> Replay<'a> {
                         self.entries.truncate_after(index);
                     }
                 }
-                _ => return damaged("entries were removed that had been applied"),
+                _ => return damaged("entries that had been applied were removed"),
             },
             ItemKind::Data => {
                 let last = self.entries.last.index;
                 if last > 0 && item.index != last + 1 {
-                    return damaged("the entry before this one is missing");
+                    return damaged("the preceding entry is missing");
                 }
                 // The payload may be a slice of a large read; keep only the
                 // entry.

@@ -148,8 +148,8 @@ mod tests {
     }
 
     async fn opened(dir: &std::path::Path) -> Etcd {
-        let settings = node::Settings::new(dir.to_path_buf(), World::real());
-        let node = Node::open(node::Settings { sync: false, ..settings }).await.unwrap();
+        let settings = node::NodeSettings::new(dir.to_path_buf(), World::real());
+        let node = Node::open(node::NodeSettings { sync: false, ..settings }).await.unwrap();
         Etcd::new(Arc::new(node), Options::default())
     }
 

@@ -12,14 +12,14 @@ use tokio::sync::Notify;
 use super::wheel::Wheel;
 use crate::command::within;
 use crate::error::Result;
-use crate::state::{State, tables};
+use crate::state::{MemberState, tables};
 
 /// The maximum TTL, which is practically forever.
 pub const TTL_SECONDS_MAX: i64 = 9_000_000_000;
 
 /// The leases of a node, with their deadlines.
 pub struct Leases {
-    state: Arc<State>,
+    state: Arc<MemberState>,
     clock: Arc<dyn Clock>,
     inner: Mutex<Inner>,
     /// Notified when a lease may expire before the time that `next_due`
@@ -56,7 +56,7 @@ pub struct LeaseStatus {
 
 impl Leases {
     /// Loads the stored leases, each with its full TTL.
-    pub fn open(state: Arc<State>, clock: Arc<dyn Clock>) -> Result<Leases> {
+    pub fn open(state: Arc<MemberState>, clock: Arc<dyn Clock>) -> Result<Leases> {
         let stored = state.tables.read_leases(&state.store)?;
         let wheel = Wheel::new(clock.elapsed());
         let leases = HashMap::with_capacity(stored.len());

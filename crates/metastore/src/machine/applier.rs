@@ -17,12 +17,12 @@ use crate::consensus::{Committed, Machine, Position};
 use crate::error::{Error, Result};
 use crate::histogram::Histogram;
 use crate::lease::Leases;
-use crate::state::{Recovered, Sample, State, Watermarks};
+use crate::state::{MemberState, Recovered, Sample, Watermarks};
 use crate::watch::Hub;
 
 /// Applies log entries to the state.
 pub struct Applier {
-    state: Arc<State>,
+    state: Arc<MemberState>,
     hub: Arc<Hub>,
     leases: Arc<Leases>,
     deleted_keys_max: i64,
@@ -44,7 +44,7 @@ struct Core {
 }
 
 impl Core {
-    fn new(state: &State, recovered: Recovered) -> Result<Core> {
+    fn new(state: &MemberState, recovered: Recovered) -> Result<Core> {
         let Recovered { watermarks, samples } = recovered;
         // The recovered watermarks are on disk, but the engine may not know the line
         // yet.
@@ -63,7 +63,7 @@ impl Core {
 impl Applier {
     /// Creates the applier of a state as it was recovered from the store.
     pub(super) fn new(
-        state: Arc<State>,
+        state: Arc<MemberState>,
         hub: Arc<Hub>,
         leases: Arc<Leases>,
         clock: Arc<dyn Clock>,

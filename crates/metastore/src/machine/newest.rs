@@ -9,10 +9,10 @@ use super::run::EntryRun;
 use crate::command::{Answer, Command, Reply, Txn, VERSION};
 use crate::error::Result;
 use crate::lease::Leases;
-use crate::state::{Floor, ReadOutcome, State, Watermarks};
+use crate::state::{Floor, MemberState, ReadOutcome, Watermarks};
 
 /// Runs a read-only transaction on the current state.
-pub fn read_txn(state: &State, leases: &Leases, txn: &Txn) -> Result<Answer> {
+pub fn read_txn(state: &MemberState, leases: &Leases, txn: &Txn) -> Result<Answer> {
     assert!(txn.is_read_only(), "a transaction that writes is proposed");
     on_newest(state, leases, |run| {
         run.check_alarms(false)?;
@@ -23,19 +23,19 @@ pub fn read_txn(state: &State, leases: &Leases, txn: &Txn) -> Result<Answer> {
 
 /// Refuses a transaction whose compares would read too many keys of the current
 /// state.
-pub fn check_compares(state: &State, leases: &Leases, txn: &Txn) -> Result<()> {
+pub fn check_compares(state: &MemberState, leases: &Leases, txn: &Txn) -> Result<()> {
     on_newest(state, leases, |run| run.path(txn).map(drop))
 }
 
 /// Returns an upper bound on the bytes that a command would return if it were
 /// applied now.
-pub fn measure(state: &State, leases: &Leases, command: &Command) -> Result<usize> {
+pub fn measure(state: &MemberState, leases: &Leases, command: &Command) -> Result<usize> {
     on_newest(state, leases, |run| run.measure_results(command))
 }
 
 /// Runs a read-only operation on the current state.
 pub(super) fn on_newest<T>(
-    state: &State,
+    state: &MemberState,
     leases: &Leases,
     mut read: impl FnMut(&mut EntryRun<'_>) -> Result<T>,
 ) -> Result<T> {

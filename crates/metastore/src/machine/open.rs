@@ -9,12 +9,12 @@ use stele_engine::{Resources, Store};
 use super::{Applier, MachineSettings};
 use crate::error::Result;
 use crate::lease::Leases;
-use crate::state::{Identity, State};
+use crate::state::{Identity, MemberState};
 use crate::watch::Hub;
 
 /// The parts of a member's state, which belong together.
 pub struct MachineParts {
-    pub state: Arc<State>,
+    pub state: Arc<MemberState>,
     pub hub: Arc<Hub>,
     pub leases: Arc<Leases>,
     pub applier: Arc<Applier>,
@@ -32,7 +32,7 @@ pub fn open(
     let clock = world.clock.clone();
     let resources = resources.unwrap_or_else(|| Resources::new(&engine));
     let store = Store::open_external_with(dir, engine, world, resources)?;
-    let (state, recovered) = State::open(store, new)?;
+    let (state, recovered) = MemberState::open(store, new)?;
     let state = Arc::new(state);
     let hub = Arc::new(Hub::new(state.clone(), ring_bytes_max));
     let leases = Arc::new(Leases::open(state.clone(), clock.clone())?);

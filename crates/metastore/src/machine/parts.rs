@@ -17,7 +17,7 @@ use stele_engine::{BatchLimits, CommitBuilder, Scan, ScanSpec};
 use super::overlay::{Overlay, Previous, key_bounds};
 use crate::error::Result;
 use crate::key::{KeyRange, Kv, Tail};
-use crate::state::{Change, ChangeKind, State, VALUE, is_expired, tables, value_spec};
+use crate::state::{Change, ChangeKind, MemberState, VALUE, is_expired, tables, value_spec};
 
 /// The approximate size of a part.
 pub const PART_BYTES: usize = 8 << 20;
@@ -39,7 +39,7 @@ struct LiveKey {
 
 /// Deletions that are committed together.
 #[derive(Default)]
-struct Part {
+struct EntryPart {
     changes: Vec<Change>,
     lease_rows: BTreeSet<Vec<u8>>,
     bytes: usize,
@@ -47,7 +47,7 @@ struct Part {
 
 /// A scan of the existing keys of a range, as of the overlay's base.
 struct LiveScan<'s> {
-    state: &'s State,
+    state: &'s MemberState,
     spec: ScanSpec,
     scan: Scan,
     /// The last key found.
@@ -55,7 +55,7 @@ struct LiveScan<'s> {
 }
 
 impl<'s> LiveScan<'s> {
-    fn open(state: &'s State, range: &KeyRange, base: i64) -> Result<LiveScan<'s>> {
+    fn open(state: &'s MemberState, range: &KeyRange, base: i64) -> Result<LiveScan<'s>> {
         let mut spec = value_spec(base);
         spec.rows.push(range.rows());
         let scan = state.store.scan(state.tables.user, spec.clone())?;
@@ -100,7 +100,7 @@ impl Overlay<'_> {
         }
         let mut changed = self.live_changes_of(range);
         let mut live_keys = LiveScan::open(self.state, range, self.base())?;
-        let (mut deleted, mut parted, mut part) = (0, false, Part::default());
+        let (mut deleted, mut parted, mut part) = (0, false, EntryPart::default());
         let mut found = VecDeque::new();
         loop {
             let keeps_tails = prev.is_some() || self.makes_events() && !parted;
@@ -173,7 +173,7 @@ impl Overlay<'_> {
         Ok(1)
     }
 
-    fn delete_in_part(&mut self, part: &mut Part, live: LiveKey) {
+    fn delete_in_part(&mut self, part: &mut EntryPart, live: LiveKey) {
         let (revision, sub) = self.next_position();
         self.count_deletion(&live.key, live.value_bytes);
         part.bytes += 2 * live.key.len() + CHANGE_BYTES;
@@ -198,7 +198,7 @@ impl Overlay<'_> {
         });
     }
 
-    fn commit_part(&mut self, part: Part) -> Result<()> {
+    fn commit_part(&mut self, part: EntryPart) -> Result<()> {
         if part.changes.is_empty() {
             return Ok(());
         }

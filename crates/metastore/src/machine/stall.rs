@@ -47,7 +47,7 @@ impl Stall {
             }
             match attempt() {
                 Ok(done) => {
-                    tracing::info!("there is disk space again: apply continues");
+                    tracing::info!("disk space is available again: apply continues");
                     break Ok(done);
                 }
                 Err(again) => error = again,

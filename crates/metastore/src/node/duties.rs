@@ -61,7 +61,7 @@ impl Duties {
                     if matches!(error, Error::Stopped) {
                         return;
                     }
-                    tracing::warn!(%error, "a background duty of the metastore failed");
+                    tracing::warn!(%error, "a background task of the metastore failed");
                     tokio::time::sleep(WAIT_AFTER_FAILURE).await;
                 }
             }
@@ -75,7 +75,7 @@ impl Duties {
         if let Some(task) = self.task.take()
             && let Err(error) = task.await
         {
-            tracing::warn!(%error, "the background duties of the metastore did not end cleanly");
+            tracing::warn!(%error, "the background tasks of the metastore did not stop cleanly");
         }
     }
 }

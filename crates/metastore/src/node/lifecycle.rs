@@ -10,12 +10,12 @@ use tokio::sync::{Notify, mpsc};
 use super::admission::Admission;
 use super::clocks::Clocks;
 use super::duties::{self, Duties};
-use super::settings::Settings;
-use crate::consensus::{Group, GroupSettings};
+use super::settings::NodeSettings;
+use crate::consensus::{GroupSettings, RaftGroup};
 use crate::error::{Error, Result};
 use crate::lease::Leases;
 use crate::machine::{self, Applier, MachineParts};
-use crate::state::{Identity, State};
+use crate::state::{Identity, MemberState};
 use crate::watch::Hub;
 
 /// An open member. [`Node::close`] returns when nothing uses its directory any
@@ -30,14 +30,14 @@ pub struct Node {
 
 /// The state that requests and duties share.
 pub(crate) struct Shared {
-    pub(super) group: Group<Applier>,
+    pub(super) group: RaftGroup<Applier>,
     pub(super) applier: Arc<Applier>,
-    pub(super) state: Arc<State>,
+    pub(super) state: Arc<MemberState>,
     pub(super) hub: Arc<Hub>,
     pub(super) leases: Arc<Leases>,
     pub(super) admission: Admission,
     pub(super) last: duties::LastRound,
-    pub(super) settings: Settings,
+    pub(super) settings: NodeSettings,
     pub(super) clocks: Clocks,
     /// Wakes the duties when one may be due.
     pub(super) wake: Arc<Notify>,
@@ -49,7 +49,7 @@ pub(crate) struct Shared {
 
 impl Node {
     /// Opens the member in a directory, which is created if it does not exist.
-    pub fn open(settings: Settings) -> Pending<'static, Result<Node>> {
+    pub fn open(settings: NodeSettings) -> Pending<'static, Result<Node>> {
         Box::pin(async move {
             let world = settings.world.clone();
             let new = || Identity {
@@ -63,7 +63,7 @@ impl Node {
             let mut group_settings =
                 GroupSettings::new(settings.dir.join("log"), world, state.identity.member_id);
             group_settings.log.sync = settings.sync;
-            let group = Group::open(group_settings, applier.clone()).await?;
+            let group = RaftGroup::open(group_settings, applier.clone()).await?;
             // Replaying the log took time that must not count against the leases.
             leases.refresh();
             let clocks =
@@ -121,11 +121,11 @@ impl Node {
     }
 
     /// Returns the Raft group, for statistics about its log and queue.
-    pub fn group(&self) -> &Group<Applier> {
+    pub fn group(&self) -> &RaftGroup<Applier> {
         &self.shared.group
     }
 
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &NodeSettings {
         &self.shared.settings
     }
 
@@ -144,6 +144,6 @@ impl Shared {
     }
 }
 
-fn random_id(settings: &Settings) -> u64 {
+fn random_id(settings: &NodeSettings) -> u64 {
     settings.world.random.next_u64().max(1)
 }

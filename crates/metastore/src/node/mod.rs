@@ -24,5 +24,5 @@ pub use admission::Attempt;
 pub use lifecycle::Node;
 pub use reader::Reader;
 pub use retention::Retention;
-pub use settings::{ExecuteLimits, Settings};
+pub use settings::{ExecuteLimits, NodeSettings};
 pub use status::{Status, Usage};

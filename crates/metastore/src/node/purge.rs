@@ -8,7 +8,7 @@ use super::reader::offload;
 use crate::command::Command;
 use crate::error::Result;
 use crate::machine::Applier;
-use crate::state::State;
+use crate::state::MemberState;
 
 /// Drops history below a revision for all clients. Returns once the engine has
 /// compacted it away.
@@ -27,7 +27,7 @@ pub async fn purge(shared: &Arc<Shared>, revision: i64) -> Result<()> {
     purged.await
 }
 
-fn reclaim(state: Arc<State>, applier: Arc<Applier>) -> Result<()> {
+fn reclaim(state: Arc<MemberState>, applier: Arc<Applier>) -> Result<()> {
     let (store, tables) = (&state.store, &state.tables);
     // The waterline takes effect once it is on disk outside the log.
     store.flush(tables.user)?;

@@ -8,12 +8,12 @@ use crate::command::{Alarm, Answer, Command, RangeQuery, Txn};
 use crate::error::{Error, Result};
 use crate::key::{KeyRange, KeyView};
 use crate::machine;
-use crate::state::{Floor, Hash, KeyLockInfo, RangeScan, RangeSummary, State};
+use crate::state::{Floor, Hash, KeyLockInfo, MemberState, RangeScan, RangeSummary};
 
 /// Reads ranges of keys, as far back as its floor.
 #[derive(Clone, Copy)]
 pub struct Reader<'n> {
-    state: &'n Arc<State>,
+    state: &'n Arc<MemberState>,
     floor: Floor,
 }
 

@@ -14,7 +14,7 @@ use crate::state::Identity;
 
 /// The settings of a node.
 #[derive(Clone)]
-pub struct Settings {
+pub struct NodeSettings {
     pub dir: PathBuf,
     pub world: World,
     pub machine: MachineSettings,
@@ -33,9 +33,9 @@ pub struct Settings {
     pub execute: ExecuteLimits,
 }
 
-impl Settings {
-    pub fn new(dir: PathBuf, world: World) -> Settings {
-        Settings {
+impl NodeSettings {
+    pub fn new(dir: PathBuf, world: World) -> NodeSettings {
+        NodeSettings {
             dir,
             world,
             machine: MachineSettings::default(),

@@ -13,7 +13,7 @@ use stele_engine::world::World;
 use super::{Reader, Record};
 use crate::command::{Command, Restore};
 use crate::error::{Error, Result};
-use crate::node::{Node, Settings};
+use crate::node::{Node, NodeSettings};
 
 /// The approximate size of one log entry.
 const ENTRY_BYTES: usize = 1 << 20;
@@ -48,7 +48,7 @@ pub async fn restore<R: Read + Seek>(
     };
     if dir.exists() {
         return Err(Error::Config(format!(
-            "{} exists already: choose another directory, or move it away",
+            "{} already exists: choose another directory, or move it away",
             dir.display()
         )));
     }
@@ -57,7 +57,7 @@ pub async fn restore<R: Read + Seek>(
         // Left by an interrupted restore.
         std::fs::remove_dir_all(&building).map_err(|error| failed(&building, &error))?;
     }
-    let mut settings = Settings::new(building.clone(), World::real());
+    let mut settings = NodeSettings::new(building.clone(), World::real());
     settings.cluster_id = cluster_id;
     let node = Node::open(settings).await?;
     let cluster_id = node.status().cluster_id;

@@ -8,7 +8,7 @@ use stele_engine::{
 };
 
 use super::tables::{DATA, read_all};
-use super::{LOCK, State, VALUE};
+use super::{LOCK, MemberState, VALUE};
 use crate::error::{Error, Result};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +134,7 @@ impl ChangeScan {
     }
 }
 
-impl State {
+impl MemberState {
     /// Opens a scan of the changes from one on, up to and including those of
     /// revision `to`.
     pub fn open_changes(&self, from: (i64, u32), to: i64) -> Result<ChangeScan> {

@@ -13,7 +13,7 @@ use stele_engine::{CommitBuilder, RowRange, Store};
 
 use super::changes::ChangeKind;
 use super::tables::{DATA, Tables, read_all};
-use super::{State, value_spec};
+use super::{MemberState, value_spec};
 use crate::error::{Error, Result};
 use crate::key::{KeyRange, RangeEnd};
 
@@ -205,7 +205,7 @@ impl Counts {
     }
 }
 
-impl State {
+impl MemberState {
     /// Returns the number of keys in a range at a retained revision.
     pub fn count(&self, range: &KeyRange, revision: i64) -> Result<i64> {
         if range.is_empty() {
@@ -350,7 +350,7 @@ mod tests {
     }
 
     /// Returns the steps of a count, and its result.
-    fn counted(state: &State, range: &KeyRange, revision: i64) -> (i64, i64) {
+    fn counted(state: &MemberState, range: &KeyRange, revision: i64) -> (i64, i64) {
         STEPS.with(|steps| steps.set(0));
         let count = state.count(range, revision).unwrap();
         (STEPS.with(std::cell::Cell::get), count)

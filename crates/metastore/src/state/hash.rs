@@ -2,7 +2,7 @@
 
 use stele_engine::{Columns, FamilyColumns, ScanSpec, TimeRange, View};
 
-use super::{Floor, State, VALUE};
+use super::{Floor, MemberState, VALUE};
 use crate::error::Result;
 
 /// A checksum of all versions from the compacted revision up to
@@ -14,7 +14,7 @@ pub struct Hash {
     pub compacted: i64,
 }
 
-impl State {
+impl MemberState {
     /// Returns the checksum at a revision (0: the newest). It does not depend
     /// on how much older history is retained.
     pub fn hash(&self, revision: i64) -> Result<Hash> {

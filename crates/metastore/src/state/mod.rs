@@ -1,6 +1,6 @@
 //! The stored state and its reads.
 //!
-//! A [`State`] (`shared`) consists of the tables of one member in one engine
+//! A [`MemberState`] (`shared`) consists of the tables of one member in one engine
 //! store (`tables`) and the `watermarks` that bound reads: the newest revision,
 //! up to which everything can be read, and two revisions below which it cannot.
 //! Reads run concurrently with `apply`: a read picks a revision, and every cell
@@ -34,6 +34,6 @@ pub(crate) use range::is_expired;
 pub use range::{RangeScan, RangeSummary};
 pub use retained::{Floor, ReadOutcome};
 pub(crate) use selection::Selection;
-pub use shared::{Recovered, State};
+pub use shared::{MemberState, Recovered};
 pub use tables::{Identity, LOCK, Tables, VALUE};
 pub use watermarks::{Sample, Watermarks};

@@ -5,10 +5,10 @@ use stele_engine::{Columns, FamilyColumns, ScanSpec, TimeRange, View};
 
 use super::lock::KeyLockInfo;
 use super::retained::{Floor, ReadOutcome};
-use super::{LOCK, State, VALUE};
+use super::{LOCK, MemberState, VALUE};
 use crate::error::Result;
 
-impl State {
+impl MemberState {
     /// Returns the stored tail of a key at a revision.
     pub fn get(&self, key: &[u8], revision: i64) -> Result<Option<Bytes>> {
         self.get_by(key, &value_spec(revision))

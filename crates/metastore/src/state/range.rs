@@ -7,7 +7,7 @@ use stele_engine::{BatchLimits, RowRange, Scan};
 
 use super::retained::{Floor, ReadOutcome};
 use super::selection::{Selection, pass_on};
-use super::{State, value_spec};
+use super::{MemberState, value_spec};
 use crate::command::RangeQuery;
 use crate::error::{Error, Result};
 use crate::key::KeyView;
@@ -35,7 +35,7 @@ pub struct RangeSummary {
 /// time between two batches: if the engine drops the snapshot of a partly read
 /// row, the range is reopened after the last key.
 pub struct RangeScan {
-    state: Arc<State>,
+    state: Arc<MemberState>,
     /// `None` if there is nothing more to read.
     scan: Option<Scan>,
     selection: Selection,
@@ -50,7 +50,7 @@ pub struct RangeScan {
     last: Vec<u8>,
 }
 
-impl State {
+impl MemberState {
     /// Opens a range.
     pub fn open_range(self: &Arc<Self>, query: &RangeQuery, floor: Floor) -> Result<RangeScan> {
         let (at, revision) = self.resolve(query.revision, floor)?;

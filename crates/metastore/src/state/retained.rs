@@ -2,7 +2,7 @@
 //! then reads. If the waterline passes the revision in between, versions that
 //! the read should see are skipped, and an existing key appears to be absent.
 
-use super::State;
+use super::MemberState;
 use crate::error::{Error, Result};
 
 /// How far back a read may go.
@@ -25,7 +25,7 @@ pub enum ReadOutcome<T> {
     Tentative(T),
 }
 
-impl State {
+impl MemberState {
     /// Returns the revision that a query reads, and the newest. Fails if the
     /// revision is no longer retained or does not exist yet.
     pub fn resolve(&self, wanted: i64, floor: Floor) -> Result<(i64, i64)> {
@@ -122,7 +122,7 @@ mod tests {
         STEPS.with_borrow(Vec::is_empty)
     }
 
-    fn value(state: &Arc<State>, revision: i64) -> Result<Option<Vec<u8>>> {
+    fn value(state: &Arc<MemberState>, revision: i64) -> Result<Option<Vec<u8>>> {
         let query = RangeQuery::new(KeyRange::single("k")).at(revision);
         let mut value = None;
         let read = state.range(&query, Floor::Retained, &mut |view| {

@@ -14,7 +14,7 @@ use crate::consensus::Position;
 use crate::error::Result;
 
 /// The stored state of a member, shared by the applier and all readers.
-pub struct State {
+pub struct MemberState {
     pub store: Store,
     pub tables: Tables,
     pub identity: Identity,
@@ -42,15 +42,15 @@ pub struct Recovered {
     pub samples: Vec<Sample>,
 }
 
-impl State {
+impl MemberState {
     /// Opens the state in a store. A new store is initialized with the identity
     /// that `new` returns.
-    pub fn open(store: Store, new: impl FnOnce() -> Identity) -> Result<(State, Recovered)> {
+    pub fn open(store: Store, new: impl FnOnce() -> Identity) -> Result<(MemberState, Recovered)> {
         let tables = Tables::open(&store, new)?;
         let watermarks = tables.read_watermarks(&store)?;
         let samples = tables.read_samples(&store)?;
         let alarms = tables.read_alarms(&store)?;
-        let state = State {
+        let state = MemberState {
             revision: AtomicI64::new(watermarks.revision),
             compacted: AtomicI64::new(watermarks.compacted),
             waterline: AtomicI64::new(watermarks.waterline),

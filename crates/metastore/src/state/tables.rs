@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use stele_engine::schema::{Family, Group, Purge, Schema};
 use stele_engine::{BatchLimits, CommitBuilder, RowRange, ScanSpec, Store, TableId, View};
 
-use super::State;
+use super::MemberState;
 use super::watermarks::{Sample, Watermarks};
 use crate::command::Alarm;
 pub use crate::command::OWNER_BYTES;
@@ -259,7 +259,7 @@ pub fn owned_row(owner: i64, key: &[u8]) -> Vec<u8> {
     row
 }
 
-impl State {
+impl MemberState {
     /// Returns the first rows of a lease in `lease_keys` or `lock_keys`, at
     /// most `rows_max` and about `bytes_max` bytes.
     pub fn owned_rows_some(

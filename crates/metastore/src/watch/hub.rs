@@ -12,14 +12,14 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use super::cursor::Cursor;
 use super::event::Event;
 use super::ring::Ring;
-use crate::state::{Floor, State};
+use crate::state::{Floor, MemberState};
 
 /// From this size on, the map of lock waiters is occasionally swept.
 const WAITERS_SWEPT_MIN: usize = 1024;
 
 /// Publishes changes to watchers.
 pub struct Hub {
-    pub(super) state: Arc<State>,
+    pub(super) state: Arc<MemberState>,
     pub(super) ring: RwLock<Ring>,
     newest: watch::Sender<i64>,
     pub(super) cursors: AtomicUsize,
@@ -34,7 +34,7 @@ pub struct Hub {
 pub struct HistoryPermit(#[allow(dead_code, reason = "held for its drop")] OwnedSemaphorePermit);
 
 impl Hub {
-    pub fn new(state: Arc<State>, bytes_max: usize) -> Hub {
+    pub fn new(state: Arc<MemberState>, bytes_max: usize) -> Hub {
         let newest = state.revision();
         let ring = Ring::new(newest, bytes_max);
         Hub {

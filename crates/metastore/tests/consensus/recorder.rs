@@ -31,12 +31,12 @@ pub fn block_on<T>(future: impl Future<Output = T>) -> T {
 /// Answers each proposal with itself.
 #[derive(Default)]
 pub struct Recorder {
-    state: Mutex<State>,
+    state: Mutex<RecordedEntries>,
     gate: Arc<Gate>,
 }
 
 #[derive(Clone, Default)]
-struct State {
+struct RecordedEntries {
     entries: Vec<Vec<Bytes>>,
     applied: Position,
     /// The number of entries on disk outside the log.

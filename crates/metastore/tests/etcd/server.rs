@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
 pub async fn start(dir: &Path, options: Options, quota_bytes: i64) -> SocketAddr {
-    let mut settings = node::Settings::new(dir.to_path_buf(), World::real());
+    let mut settings = node::NodeSettings::new(dir.to_path_buf(), World::real());
     settings.quota_bytes = quota_bytes;
     let node = Arc::new(Node::open(settings).await.unwrap());
     serve(node, options).await.0

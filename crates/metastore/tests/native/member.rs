@@ -22,14 +22,14 @@ pub struct Member {
     serving: JoinHandle<()>,
 }
 
-fn settings(sim: &SimFiles) -> node::Settings {
+fn settings(sim: &SimFiles) -> node::NodeSettings {
     let world = World {
         clock: Arc::new(SystemClock::new()),
         files: Arc::new(sim.clone()),
         random: Arc::new(SeededRandom::new(3)),
         spawner: Some(Arc::new(Threads)),
     };
-    node::Settings::new(PathBuf::from("/metastore"), world)
+    node::NodeSettings::new(PathBuf::from("/metastore"), world)
 }
 
 impl Member {
@@ -37,7 +37,7 @@ impl Member {
         Member::start_with(|_| {}).await
     }
 
-    pub async fn start_with(change: impl FnOnce(&mut node::Settings)) -> Member {
+    pub async fn start_with(change: impl FnOnce(&mut node::NodeSettings)) -> Member {
         let sim = SimFiles::new(1);
         let mut settings = settings(&sim);
         change(&mut settings);
@@ -79,7 +79,7 @@ impl Member {
     }
 }
 
-async fn serve(settings: node::Settings) -> (Arc<Node>, String, JoinHandle<()>) {
+async fn serve(settings: node::NodeSettings) -> (Arc<Node>, String, JoinHandle<()>) {
     let node = Arc::new(Node::open(settings).await.unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());

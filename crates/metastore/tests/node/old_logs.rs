@@ -43,7 +43,7 @@ async fn stopped_at(dir: &Path, clock: &Arc<TestClock>, at: fn(&Bytes) -> bool, 
     let opened = machine::open(&state, settings.machine.clone(), world.clone(), identity).unwrap();
     let of_group = consensus::GroupSettings::new(dir.join("log"), world, 2);
     let machine = Arc::new(Stops { applier: opened.applier.clone(), at });
-    let group = consensus::Group::open(of_group, machine).await.unwrap();
+    let group = consensus::RaftGroup::open(of_group, machine).await.unwrap();
     let logged = |put: Put| encode(&Command::Put(put), 1);
     group.propose(logged(Put::new("before", "1"))).await.unwrap().unwrap();
     group.propose(second).await.unwrap_err();

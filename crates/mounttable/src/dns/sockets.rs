@@ -11,6 +11,7 @@ use hickory_server::proto::op::{Edns, Metadata, OpCode, ResponseCode};
 use hickory_server::proto::rr::{DNSClass, Record};
 use hickory_server::server::{Request, RequestHandler, ResponseHandler, ResponseInfo};
 use hickory_server::zone_handler::MessageResponseBuilder;
+use stele_grpc::Pending;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::sync::Semaphore;
 
@@ -48,20 +49,34 @@ impl Sockets {
 
     /// Serves requests until `stop` completes.
     pub async fn serve(self, table: Arc<Mounttable>, zone: Zone, stop: impl Future<Output = ()>) {
+        let server = self.start(table, zone);
+        stop.await;
+        shut_down(server).await;
+    }
+
+    fn start(self, table: Arc<Mounttable>, zone: Zone) -> Server {
         let zone = match self.address() {
             Ok(address) => zone.listening_on(address.ip()),
             Err(_) => zone,
         };
         let answering = Semaphore::new(ANSWERS_MAX);
-        let mut server = hickory_server::Server::new(Handler { table, zone, answering });
+        let mut server = Server::new(Handler { table, zone, answering });
         server.register_socket(self.udp);
         server.register_listener(self.tcp, TCP_IDLE, RESPONSES_AHEAD);
-        stop.await;
+        server
+    }
+}
+
+/// Answers the requests that have arrived, and stops.
+fn shut_down(mut server: Server) -> Pending<'static, ()> {
+    Box::pin(async move {
         if let Err(error) = server.shutdown_gracefully().await {
             tracing::debug!(%error, "DNS server stopped");
         }
-    }
+    })
 }
+
+type Server = hickory_server::Server<Handler>;
 
 struct Handler {
     table: Arc<Mounttable>,

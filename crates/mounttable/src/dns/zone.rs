@@ -55,7 +55,9 @@ impl Zone {
                 let mut name = Name::from_utf8(host).map_err(|error| format!("{host}: {error}"))?;
                 name.set_fqdn(true);
                 if name.is_root() || self.origin.zone_of(&name) {
-                    return Err(format!("{host}: give an IP address, or a name outside the zone"));
+                    return Err(format!(
+                        "invalid host {host}: use an IP address, or a name outside the zone"
+                    ));
                 }
                 NameServer::Name(name)
             }

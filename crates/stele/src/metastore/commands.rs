@@ -193,14 +193,14 @@ fn get(
         let revision = client.snapshot(at).await?;
         let mut found = 0u64;
         let mut written = Ok(());
-        let mut out = io::BufWriter::new(io::stdout().lock());
-        let each = |kv| {
+        let mut out = io::BufWriter::new(io::stdout());
+        let mut each = |kv| {
             found += 1;
             if written.is_ok() {
                 written = render::key_value(&mut out, &kv, connection.json);
             }
         };
-        client.read(&keys.range(), revision, each).await?;
+        client.read(&keys.range(), revision, &mut each).await?;
         written?;
         io::Write::flush(&mut out)?;
         Ok(found)

@@ -215,10 +215,14 @@ impl Body for ResponseBody {
             }
             end => {
                 this.inner.set(None);
+                let finished = this.record.as_ref().is_none_or(|record| {
+                    let finished = record.metrics.memory.finished_responses();
+                    this.outgoing.as_ref().is_none_or(|outgoing| outgoing.try_finish(finished))
+                });
                 *this.record = None;
                 *this.reservation = Reservation::default();
                 match end {
-                    Some(Ok(frame)) if this.outgoing.is_some() => {
+                    Some(Ok(frame)) if !finished => {
                         *this.last = Some(frame);
                         stream::handed_over(deadline, true);
                         poll_last(this.last, this.outgoing, cx)
@@ -246,7 +250,8 @@ fn next_piece(rest: &mut Bytes) -> Bytes {
 }
 
 /// Returns the end of a response once everything before it is sent. Until then the stream
-/// stays open, so that a client that does not read is detected.
+/// stays open, so that a client that does not read is detected. Ordinary responses end
+/// without this, see [`Outgoing::try_finish`].
 fn poll_last(
     last: &mut Option<Frame<Bytes>>,
     outgoing: &mut Option<Outgoing>,

@@ -9,7 +9,7 @@ use stele_engine::{Options, Store};
 use tempfile::TempDir;
 
 use super::disk::ServerDisk;
-use super::settings::{Data, Settings};
+use super::settings::{Data, EffectiveSettings};
 use super::shares::Shares;
 use super::timeouts::timeouts;
 use crate::private;
@@ -50,7 +50,7 @@ impl DataDir {
         self.temporary.is_some()
     }
 
-    pub fn open_store(&self, settings: &Settings) -> anyhow::Result<Store> {
+    pub fn open_store(&self, settings: &EffectiveSettings) -> anyhow::Result<Store> {
         let mut options = engine_options(settings);
         options.log.sync = !self.is_temporary();
         let world = World { files: Arc::new(ServerDisk), ..World::real() };
@@ -70,7 +70,7 @@ impl DataDir {
 }
 
 /// Returns the engine's options under these settings.
-fn engine_options(settings: &Settings) -> Options {
+fn engine_options(settings: &EffectiveSettings) -> Options {
     let Shares { cells, cache, .. } = Shares::of(settings);
     let mut options = Options::default();
     options.memory.budget_bytes = usize::try_from(cells).unwrap_or(usize::MAX);

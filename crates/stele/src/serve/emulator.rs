@@ -4,7 +4,7 @@
 use anyhow::{Context, anyhow, bail};
 
 use super::banner::Audience;
-use super::settings::{Flags, PartialSettings, Port, Settings};
+use super::settings::{EffectiveSettings, Flags, PartialSettings, Port};
 use crate::Outcome;
 
 const HELP: &str = "\
@@ -76,7 +76,7 @@ impl Address {
         Ok(Some(Address { host, port }))
     }
 
-    fn settings(self) -> anyhow::Result<Settings> {
+    fn settings(self) -> anyhow::Result<EffectiveSettings> {
         let given = PartialSettings {
             ephemeral: Some(true),
             listen: Some(self.host),
@@ -86,7 +86,7 @@ impl Address {
             metastore_port: Some(Port::Off),
             ..PartialSettings::default()
         };
-        Settings::resolve(Flags { config: None, settings: given })
+        EffectiveSettings::resolve(Flags { config: None, settings: given })
     }
 }
 

@@ -67,16 +67,16 @@ impl Components {
     /// Returns failing flushes and compactions. A single failing compaction, for example
     /// on a damaged file, does not affect the rest of the store.
     pub fn failing_work(&self) -> Vec<FailingWork> {
-        let troubles = self.store.work_failures();
-        if troubles.is_empty() {
+        let failures = self.store.work_failures();
+        if failures.is_empty() {
             return Vec::new();
         }
         let tables: BTreeMap<_, _> = self.store.tables().into_iter().collect();
         let named = |table| Some(tables.get(table).cloned().unwrap_or_default());
-        let failing = troubles.iter().map(|trouble| match &trouble.work {
-            Work::Compact { table, .. } => FailingWork::new("compaction", named(table), trouble),
-            Work::Flush { table, .. } => FailingWork::new("flush", named(table), trouble),
-            Work::FlushAll => FailingWork::new("flush", None, trouble),
+        let failing = failures.iter().map(|failure| match &failure.work {
+            Work::Compact { table, .. } => FailingWork::new("compaction", named(table), failure),
+            Work::Flush { table, .. } => FailingWork::new("flush", named(table), failure),
+            Work::FlushAll => FailingWork::new("flush", None, failure),
         });
         failing.collect()
     }
@@ -97,8 +97,8 @@ impl Components {
 }
 
 impl FailingWork {
-    fn new(work: &'static str, table: Option<String>, trouble: &WorkFailure) -> FailingWork {
-        let WorkFailure { error, age, failures, .. } = trouble;
+    fn new(work: &'static str, table: Option<String>, failure: &WorkFailure) -> FailingWork {
+        let WorkFailure { error, age, failures, .. } = failure;
         let of = table.as_ref().map_or("all tables".into(), |table| format!("table {table:?}"));
         let attempts = things(u64::from(*failures), "attempt");
         let reason = format!(
@@ -212,7 +212,7 @@ impl Reporters {
             match reason {
                 None => reporter.set(ServingStatus::Serving).await,
                 Some(reason) => {
-                    tracing::error!(part = component, reason, "component failed");
+                    tracing::error!(component, reason, "component failed");
                     reporter.set(ServingStatus::NotServing).await;
                 }
             }
@@ -242,11 +242,11 @@ mod tests {
         let options = stele_engine::Options::default();
         let store = Arc::new(Store::open("/store".as_ref(), options, world).unwrap());
         let phases: &'static Phases = Box::leak(Box::default());
-        let parts = Components { store: store.clone(), metastore: None, phases };
+        let components = Components { store: store.clone(), metastore: None, phases };
         let (reporter, service) = tonic_health::server::health_reporter();
         let tables = Reporter::new(reporter, ["service"]).await;
         let reporters = Reporters { tables, metastore: None };
-        let following = tokio::spawn(reporters.follow(parts.clone()));
+        let following = tokio::spawn(reporters.follow(components.clone()));
         let transport = Transport::InProcess(Services::default().with(service));
         let request = HealthCheckRequest { service: "service".into() };
         let mut watched = HealthClient::new(transport).watch(request).await.unwrap().into_inner();
@@ -255,7 +255,7 @@ mod tests {
             message.expect("health is reported").unwrap().unwrap().status
         };
         assert_eq!(next().await, ServingStatus::Serving as i32);
-        assert_eq!(parts.failures(), []);
+        assert_eq!(components.failures(), []);
 
         let mut options = Options::new("in process", "p", "i");
         options.retry = Retry { attempts_max: 1, ..options.retry };
@@ -265,7 +265,7 @@ mod tests {
         let table = client.table("t").unwrap();
         table.mutate_row("r", [Mutation::set_at("f", "q", 1000, "v")]).await.unwrap_err();
         assert_eq!(next().await, ServingStatus::NotServing as i32);
-        let failures = parts.failures();
+        let failures = components.failures();
         assert_eq!(failures[0].component, "tables");
         let reason = &failures[0].reason;
         assert!(reason.starts_with("writes have stopped, reads continue: "), "{reason}");
@@ -291,12 +291,12 @@ mod tests {
         assert!(stalled.starts_with(starts) && stalled.contains("/d/1.frag"), "{stalled}");
         let metastore = metastore_reason(&stele_metastore::Error::Stopped);
         assert!(!metastore.contains("etcdserver"), "{metastore}");
-        let trouble =
+        let failure =
             WorkFailure { work: Work::FlushAll, error, age: Duration::from_secs(9), failures: 3 };
-        let compaction = FailingWork::new("compaction", Some("t".into()), &trouble).reason;
+        let compaction = FailingWork::new("compaction", Some("t".into()), &failure).reason;
         let begins = "the compaction of table \"t\" fails (3 attempts in 9 s): writing fragment";
         assert!(compaction.starts_with(begins), "{compaction}");
-        let all = FailingWork::new("flush", None, &trouble).reason;
+        let all = FailingWork::new("flush", None, &failure).reason;
         assert!(all.starts_with("the flush of all tables fails"), "{all}");
     }
 }

@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpSocket, lookup_host};
 use tokio_rustls::TlsAcceptor;
 
-use super::settings::{Port, Settings};
+use super::settings::{EffectiveSettings, Port};
 use super::tls;
 
 /// The maximum number of connections that the kernel queues before they are accepted.
@@ -50,7 +50,7 @@ impl ListeningPort {
 }
 
 impl Ports {
-    pub async fn bind(settings: &Settings) -> anyhow::Result<Ports> {
+    pub async fn bind(settings: &EffectiveSettings) -> anyhow::Result<Ports> {
         let grpc = bind(settings, settings.grpc_port, "--grpc-port", &[b"h2"]).await?;
         let http = bind(settings, settings.http_port, "--http-port", &[b"http/1.1"]).await?;
         let either: [&[u8]; 2] = [b"h2", b"http/1.1"];
@@ -67,7 +67,7 @@ impl Ports {
 
 /// Binds a port unless it is off. `flag` is the flag that changes it.
 async fn bind(
-    settings: &Settings,
+    settings: &EffectiveSettings,
     port: Port,
     flag: &str,
     alpn: &[&[u8]],

@@ -35,7 +35,7 @@ use super::data_dir::DataDir;
 use super::disk::ServerDisk;
 use super::health::Reporter;
 use super::metrics;
-use super::settings::{ClusterId, PartialSettings, Settings, Size};
+use super::settings::{ClusterId, EffectiveSettings, PartialSettings, Size};
 use super::shares::Shares;
 
 /// The metastore's directory within the server's data directory.
@@ -90,12 +90,12 @@ pub struct Metastore {
 impl Metastore {
     pub async fn open(
         data_dir: &DataDir,
-        settings: &Settings,
+        settings: &EffectiveSettings,
         address: SocketAddr,
     ) -> anyhow::Result<Metastore> {
         let dir = data_dir.path.join(DIR);
         let world = World { files: Arc::new(ServerDisk), ..World::real() };
-        let mut node_settings = node::Settings::new(dir.clone(), world);
+        let mut node_settings = node::NodeSettings::new(dir.clone(), world);
         node_settings.sync = !data_dir.is_temporary();
         let MetastoreSettings { cluster, quota, retention } = settings.metastore;
         node_settings.cluster_id = cluster.map(|id| id.0);

@@ -30,6 +30,7 @@ pub mod names;
 mod outgoing;
 mod process;
 mod request;
+mod resident;
 mod server;
 mod services;
 mod settings;

@@ -17,10 +17,10 @@ const PREFACE_BYTES: u64 = 24;
 
 /// What a connection has done so far.
 #[derive(Clone, Default)]
-pub struct Activity(Arc<State>);
+pub struct Activity(Arc<ActivityState>);
 
 #[derive(Default)]
-struct State {
+struct ActivityState {
     read_bytes: AtomicU64,
     has_request: AtomicBool,
 }

@@ -3,8 +3,8 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
@@ -24,7 +24,10 @@ pub struct Outgoing(Arc<Unsent>);
 #[derive(Default)]
 struct Unsent {
     frames: AtomicUsize,
+    bytes: AtomicU64,
     waker: Mutex<Option<Waker>>,
+    /// Held until the frames are sent, if the end of the response did not wait for them.
+    finished: OnceLock<Share>,
 }
 
 /// A frame that holds memory until the transport drops it.
@@ -38,6 +41,7 @@ impl Outgoing {
     /// Wraps the bytes so that they release their share once they are sent.
     pub fn charge(&self, data: Bytes, share: Share) -> Bytes {
         self.0.frames.fetch_add(1, Ordering::SeqCst);
+        self.0.bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
         Bytes::from_owner(Charged { data, outgoing: self.clone(), _share: share })
     }
 
@@ -49,6 +53,14 @@ impl Outgoing {
         *self.0.waker.lock() = Some(cx.waker().clone());
         // Checks again: a frame sent in the meantime found no waker.
         if self.is_sent() { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Returns whether the end of the response may be handed over before the frames are
+    /// sent. If so, the frames are charged to `finished` until then.
+    pub fn try_finish(&self, finished: &Arc<MemoryPool>) -> bool {
+        let unsent = self.0.bytes.load(Ordering::Relaxed);
+        let share = finished.try_take(unsent);
+        share.is_some_and(|share| self.0.finished.set(share).is_ok())
     }
 
     pub fn is_sent(&self) -> bool {
@@ -65,6 +77,7 @@ impl AsRef<[u8]> for Charged {
 impl Drop for Charged {
     fn drop(&mut self) {
         let unsent = &self.outgoing.0;
+        unsent.bytes.fetch_sub(self.data.len() as u64, Ordering::Relaxed);
         if unsent.frames.fetch_sub(1, Ordering::SeqCst) == 1
             && let Some(waker) = unsent.waker.lock().take()
         {
@@ -177,5 +190,23 @@ mod tests {
         drop(first);
         assert!(outgoing.poll_sent(&mut cx).is_ready());
         assert_eq!(pool.used(), 0);
+    }
+
+    #[test]
+    fn finished_responses_hold_a_limited_amount_until_it_is_sent() {
+        let pool = MemoryPool::new("tests", 100, Duration::ZERO);
+        let finished = MemoryPool::new("tests", 10, Duration::ZERO);
+        let response = |bytes: usize| {
+            let outgoing = Outgoing::default();
+            let frame = outgoing.charge(Bytes::from(vec![0; bytes]), pool.take_now(bytes as u64));
+            (outgoing.try_finish(&finished), frame)
+        };
+        let (ends, first) = response(6);
+        assert!(ends);
+        assert!(!response(6).0, "together they exceed the limit");
+        assert_eq!(finished.used(), 6);
+        drop(first);
+        assert_eq!((finished.used(), pool.used()), (0, 0));
+        assert!(response(6).0);
     }
 }

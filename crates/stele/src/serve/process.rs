@@ -12,24 +12,25 @@ use super::listen::Ports;
 use super::metastore::Metastore;
 use super::names::DnsPort;
 use super::server::Server;
-use super::settings::{Flags, Settings};
+use super::settings::{EffectiveSettings, Flags};
 use super::shutdown::Signals;
 use super::status::ServerInfo;
-use super::{logs, tls};
+use super::{logs, resident, tls};
 use crate::{Outcome, private};
 
 /// How long to wait for the remaining threads after everything else has finished.
 const THREADS_WAIT: Duration = Duration::from_secs(1);
 
 pub fn run(flags: Flags) -> anyhow::Result<Outcome> {
-    start(&Settings::resolve(flags)?, Audience::Everybody)
+    start(&EffectiveSettings::resolve(flags)?, Audience::Everybody)
 }
 
-pub fn start(settings: &Settings, audience: Audience) -> anyhow::Result<Outcome> {
+pub fn start(settings: &EffectiveSettings, audience: Audience) -> anyhow::Result<Outcome> {
     logs::start(settings.log.as_deref(), settings.log_format)?;
     private::harden_process();
     tls::install_provider();
     disable_huge_pages();
+    resident::watch(settings.memory.0).context("watching the memory of the process")?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("stele-serve")
@@ -50,7 +51,7 @@ fn disable_huge_pages() {
     }
 }
 
-async fn serve(settings: &Settings, audience: Audience) -> anyhow::Result<()> {
+async fn serve(settings: &EffectiveSettings, audience: Audience) -> anyhow::Result<()> {
     // First, so that no signal arrives while the process is only half prepared.
     let signals = Signals::listen().context("listening for signals")?;
     let ports = Ports::bind(settings).await?;

@@ -24,7 +24,7 @@ use super::metastore::{Both, Metastore};
 use super::metrics::{Connections, Metrics};
 use super::names::{self, DnsPort};
 use super::services;
-use super::settings::Settings;
+use super::settings::EffectiveSettings;
 use super::shares::Shares;
 use super::shutdown::Phases;
 use super::status::ServerInfo;
@@ -48,7 +48,7 @@ pub struct Server {
 
 impl Server {
     pub async fn start(
-        settings: &Settings,
+        settings: &EffectiveSettings,
         store: Arc<Store>,
         metastore: Option<Metastore>,
         ports: Ports,

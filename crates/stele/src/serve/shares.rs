@@ -2,7 +2,7 @@
 //! `--memory`; connections, compactions and caches of the services are the quarter by
 //! which the process may exceed it.
 
-use super::settings::{Port, Settings};
+use super::settings::{EffectiveSettings, Port};
 
 /// Shares are given in sixteenths.
 const PARTS: u64 = 16;
@@ -26,7 +26,7 @@ pub struct Shares {
 }
 
 impl Shares {
-    pub fn of(settings: &Settings) -> Shares {
+    pub fn of(settings: &EffectiveSettings) -> Shares {
         let part = settings.memory.0 / PARTS;
         let metastore = match settings.metastore_port {
             Port::Off => 0,

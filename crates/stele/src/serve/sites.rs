@@ -197,14 +197,11 @@ impl IntoResponse for Refusal {
         let (status, text) = match self {
             Refusal::Host(host) => (
                 StatusCode::MISDIRECTED_REQUEST,
-                format!("{} is not a name of this server: see --allowed-host\n", escaped(host)),
+                format!("host {} is not allowed: see --allowed-host\n", escaped(host)),
             ),
             Refusal::Origin(origin) => (
                 StatusCode::FORBIDDEN,
-                format!(
-                    "pages of {} may not use this server: see --cors-origin\n",
-                    escaped(origin)
-                ),
+                format!("origin {} is not allowed: see --cors-origin\n", escaped(origin)),
             ),
         };
         let mut response = Response::new(Body::from(text));

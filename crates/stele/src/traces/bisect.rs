@@ -24,7 +24,7 @@ pub struct Bisect {
     /// Known bad commit.
     #[arg(long, value_name = "COMMIT")]
     bad: Option<String>,
-    /// Find where numbers moved instead of where the digest changed.
+    /// Find where numbers shifted instead of where the digest changed.
     #[arg(long)]
     numbers: bool,
 }

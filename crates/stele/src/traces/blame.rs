@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use clap::Args;
 use serde_json::json;
 use stele_traces::analysis::Blame as Blamed;
-use stele_traces::memory::Held;
+use stele_traces::memory::RequestMemory;
 use stele_traces::{Error, Store, questions};
 
 use super::query::Selection;
@@ -58,7 +58,7 @@ impl Blame {
 
     async fn find(&self, store: &Store) -> Result<(Vec<Blamed>, Commits), Error> {
         let window = self.selection.window(store).await?;
-        let mut held = Held::uncounted();
+        let mut held = RequestMemory::uncounted();
         let found = questions::blame(store, window, &self.selection.query, &mut held).await?;
         let known = questions::blamed_commits(store, &found).await?;
         Ok((found, known))

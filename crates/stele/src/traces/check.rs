@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use clap::Args;
 use serde_json::json;
 use stele_traces::analysis::{Standing, standings};
-use stele_traces::memory::Held;
+use stele_traces::memory::RequestMemory;
 use stele_traces::store::{Grid, Label};
 use stele_traces::{Error, Store, questions};
 
@@ -65,7 +65,7 @@ impl Check {
     }
     async fn standings(&self, store: &Store) -> Result<(Grid, Vec<Option<Standing>>), Error> {
         let window = self.selection.window(store).await?;
-        let (query, mut held) = (&self.selection.query, Held::uncounted());
+        let (query, mut held) = (&self.selection.query, RequestMemory::uncounted());
         let (grid, labels) = questions::labelled(store, window, query, &mut held).await?;
         let standings = standings(&grid, &store.settings().test_key, &labels);
         Ok((grid, standings))

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::json;
 use stele_bigtable_client::{Client, Options};
 use stele_traces::http::INSTANCE;
-use stele_traces::store::copy;
+use stele_traces::store::{Copied, copy};
 
 use super::{TableArgs, user_error};
 use crate::Outcome;
@@ -49,10 +49,9 @@ impl Copy {
             let target = Client::connect(options).await.map_err(with_hint)?;
             let mut progress = Progress::new();
             // The total is unknown until the end.
-            let copied = copy(&store, &target, &self.to_table, |so_far| {
-                progress.show(0.0, so_far.cells, "cells");
-            });
-            let copied = copied.await.map_err(user_error);
+            let mut show = |so_far: Copied| progress.show(0.0, so_far.cells, "cells");
+            let copied = copy(&store, &target, &self.to_table, &mut show).await;
+            let copied = copied.map_err(user_error);
             progress.clear();
             copied
         })?;

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use clap::Args;
 use serde_json::json;
 use stele_traces::analysis::Compared;
-use stele_traces::memory::Held;
+use stele_traces::memory::RequestMemory;
 use stele_traces::{Error, Kind, Store, questions};
 
 use super::{TableArgs, digest_name, user_error};
@@ -54,7 +54,7 @@ impl Diff {
         let kind = if self.numbers { Kind::Numbers } else { Kind::Digests };
         let from = store.find_commit(&self.from).await?.0;
         let to = store.find_commit(&self.to).await?.0;
-        let mut held = [Held::uncounted(), Held::uncounted()];
+        let mut held = [RequestMemory::uncounted(), RequestMemory::uncounted()];
         questions::diff(store, [from, to], kind, &self.query, self.lookback, &mut held).await
     }
 }

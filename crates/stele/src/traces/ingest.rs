@@ -151,10 +151,10 @@ impl Ingest {
     /// Registers the new commits of the branch.
     async fn register(&self, store: &Store, checkout: Checkout) -> anyhow::Result<u64> {
         let mut progress = Progress::new();
-        let show = |done: usize, total: usize| {
+        let mut show = |done: usize, total: usize| {
             progress.show(done as f64 / total as f64, done as u64, "commits");
         };
-        let registered = store.follow(checkout.line, show).await;
+        let registered = store.follow(checkout.line, &mut show).await;
         progress.clear();
         registered.map_err(|error| match error {
             Error::Conflict(what) => {
@@ -203,8 +203,8 @@ impl Ingest {
             format: self.format,
         };
         let mut progress = Progress::new();
-        let show = |it: &Ingested| progress.show(it.done, it.results, "results");
-        let ingested = files.ingest(store, show).await;
+        let mut show = |it: &Ingested| progress.show(it.done, it.results, "results");
+        let ingested = files.ingest(store, &mut show).await;
         progress.clear();
         ingested.map_err(user_error)
     }

@@ -6,7 +6,7 @@ use clap::Args;
 use serde_json::json;
 use stele_traces::Store;
 use stele_traces::http::INSTANCE;
-use stele_traces::store::Settings;
+use stele_traces::store::TableSettings;
 
 use super::user_error;
 use crate::Outcome;
@@ -40,11 +40,11 @@ pub struct Init {
 
 impl Init {
     pub fn run(self) -> anyhow::Result<Outcome> {
-        let settings = Settings {
+        let settings = TableSettings {
             tile: self.tile,
             shards: self.shards,
             test_key: self.test_key.clone(),
-            ..Settings::default()
+            ..TableSettings::default()
         };
         self.connection.clone().within(INSTANCE).run(async |client| {
             Store::init(&client, &self.table, settings.clone()).await.map_err(user_error)

@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, Write};
 
 use clap::Args;
 use stele_traces::analysis::StepOptions;
-use stele_traces::memory::Held;
+use stele_traces::memory::RequestMemory;
 use stele_traces::questions::{self, TraceStep};
 use stele_traces::{Error, Store};
 
@@ -44,7 +44,7 @@ impl Steps {
     async fn find(&self, store: &Store) -> Result<questions::Steps, Error> {
         let window = self.selection.window(store).await?;
         let (query, options) = (&self.selection.query, StepOptions::default());
-        questions::steps(store, window, query, options, &mut Held::uncounted()).await
+        questions::steps(store, window, query, options, &mut RequestMemory::uncounted()).await
     }
 }
 

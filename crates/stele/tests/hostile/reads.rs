@@ -9,7 +9,7 @@ use stele_bigtable::proto::v2;
 use stele_bigtable::proto::v2::bigtable_client::BigtableClient;
 use stele_bigtable::proto::v2::row_filter::{Filter, Interleave};
 use stele_engine::world::World;
-use stele_engine::{CommitBuilder, Options, Store, Txn, Wait};
+use stele_engine::{CommitBuilder, Durability, Options, Store, Txn};
 use tokio::time::timeout;
 use tonic::Code;
 use tonic::transport::Endpoint;
@@ -44,7 +44,7 @@ fn make_rows(dir: &Path, rows: usize) {
         for row in from..rows.min(from + 50_000) {
             commit.row(format!("r{row:08}").as_bytes()).set(b"f", b"q", 0, b"a dull value");
         }
-        store.apply(&commit.finish(), Txn::MAX, Wait::Accepted).unwrap();
+        store.apply(&commit.finish(), Txn::MAX, Durability::Accepted).unwrap();
     }
     store.flush(table).unwrap();
 }

@@ -20,14 +20,14 @@ const WRITES: usize = 160;
 const VALUE_BYTES: usize = 100 << 10;
 
 /// A server whose memory is not flushed while the file exists.
-struct Held {
+struct UnflushedServer {
     server: Server,
     file: PathBuf,
 }
 
-impl Held {
+impl UnflushedServer {
     /// Starts the server with scaled timeouts.
-    fn start(dir: &Path, scale: &str) -> Held {
+    fn start(dir: &Path, scale: &str) -> UnflushedServer {
         let data = dir.join("data");
         make_table(&data);
         let file = dir.join("hold");
@@ -35,7 +35,7 @@ impl Held {
         let mut command = command(&["serve", "--grpc-port", "0", "--http-port", "0", MEMORY]);
         command.args(["--request-memory=128MiB", "--data", data.to_str().unwrap()]);
         command.env("STELE_TEST_HOLD_FLUSHES", &file).env("STELE_TEST_TIME_SCALE", scale);
-        Held { server: Server::spawn(command), file }
+        UnflushedServer { server: Server::spawn(command), file }
     }
 
     fn release(&self) {
@@ -85,7 +85,7 @@ async fn write_at_once(server: &Server, rows: Vec<String>) -> Vec<(String, Statu
 async fn writers_that_wait_for_memory_too_long_are_refused_and_may_try_again() {
     let dir = tempfile::tempdir().unwrap();
     // Rejected after 1.5 s.
-    let held = Held::start(dir.path(), "0.05");
+    let held = UnflushedServer::start(dir.path(), "0.05");
     let all: Vec<String> = (0..WRITES).map(key).collect();
     let mut refused = write_at_once(&held.server, all.clone()).await;
     assert!(!refused.is_empty() && refused.len() < WRITES, "{} refused", refused.len());
@@ -115,7 +115,7 @@ async fn writers_that_wait_for_memory_too_long_are_refused_and_may_try_again() {
 async fn a_write_that_waits_for_memory_ends_with_its_own_deadline() {
     let dir = tempfile::tempdir().unwrap();
     // Without a deadline they would wait for 10 minutes.
-    let held = Held::start(dir.path(), "20");
+    let held = UnflushedServer::start(dir.path(), "20");
     let mut calls = JoinSet::new();
     for number in 0..WRITES {
         let mut client = connect(&held.server).await;

@@ -9,7 +9,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 use stele_engine::schema::{Family, Schema};
 use stele_engine::world::World;
-use stele_engine::{CommitBuilder, FoldId, Options, RowRange, Store, Txn, Wait};
+use stele_engine::{CommitBuilder, Durability, FoldId, Options, RowRange, Store, Txn};
 
 use crate::support::command;
 
@@ -50,8 +50,9 @@ impl Made {
         let store = Store::open(dir.path(), Options::default(), World::real()).unwrap();
         let schema = Schema::with_families([Family::new("f")]).unwrap();
         let table = store.create_table("orders", schema).unwrap();
-        let apply =
-            |commit: CommitBuilder| store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+        let apply = |commit: CommitBuilder| {
+            store.apply(&commit.finish(), Txn::MAX, Durability::Durable).unwrap()
+        };
         let mut commit = CommitBuilder::new();
         commit.table(table).delete_range(&RowRange::from("x"));
         commit.row(b"a\0").set(b"f", b"q", 5, b"hello").mark(b"f", b"gone", 6, b"");
@@ -199,7 +200,7 @@ fn a_reader_that_has_seen_enough_ends_a_dump_quietly() {
     for row in 0..20_000u32 {
         commit.row(&row.to_be_bytes()).set(b"f", b"q", 0, &[0; 40]);
     }
-    store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+    store.apply(&commit.finish(), Txn::MAX, Durability::Durable).unwrap();
     store.close().unwrap();
     let mut child = engine(&["dump-log", dir.path().to_str().unwrap(), "--cells"])
         .stdout(Stdio::piped())

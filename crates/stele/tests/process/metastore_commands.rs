@@ -25,7 +25,7 @@ impl Commands for Served {
 impl Served {
     fn new() -> Served {
         Served(Hosted::new(async |dir| {
-            let settings = node::Settings::new(dir.join("metastore"), World::real());
+            let settings = node::NodeSettings::new(dir.join("metastore"), World::real());
             let node = Node::open(settings).await.unwrap();
             Routes::new(Native::new(Arc::new(node)).service())
         }))

@@ -23,7 +23,7 @@ const LISTED: usize = 10_000;
 
 pub async fn diff(State(tables): State<Tables>, Named(store): Named, args: Args) -> Answered {
     args.only(&["from", "to", "q", "kind", "lookback", "limit"])?;
-    let (query, kind) = (args.query()?, args.kind()?);
+    let (query, kind) = (args.query().await?, args.kind()?);
     let (from, from_commit) = store.find_commit(args.required("from")?).await?;
     let (to, to_commit) = store.find_commit(args.required("to")?).await?;
     let lookback = args.number("lookback", LOOKBACK_MAX)?.map_or(LOOKBACK, |number| number as u32);
@@ -62,7 +62,7 @@ pub async fn bisect(Named(store): Named, args: Args) -> Answered {
 
 pub async fn steps(State(tables): State<Tables>, Named(store): Named, args: Args) -> Answered {
     args.only(&["q", "n", "first", "last", "score", "change", "limit"])?;
-    let query = args.query()?;
+    let query = args.query().await?;
     let window = args.window(&store).await?;
     let default = StepOptions::default();
     let options = StepOptions {
@@ -80,7 +80,7 @@ pub async fn steps(State(tables): State<Tables>, Named(store): Named, args: Args
 
 pub async fn blame(State(tables): State<Tables>, Named(store): Named, args: Args) -> Answered {
     args.only(&["q", "n", "first", "last", "limit"])?;
-    let query = args.query()?;
+    let query = args.query().await?;
     let window = args.window(&store).await?;
     let limit = args.number("limit", LISTED_MAX)?.unwrap_or(LISTED);
     let _turn = tables.heavy().await;

@@ -69,12 +69,12 @@ impl IntoResponse for Answer {
 /// body that is not finished ends with an error, so that no reader mistakes it for
 /// complete.
 pub struct Pieces {
-    send: mpsc::Sender<Part>,
+    send: mpsc::Sender<BodyPiece>,
     piece: Vec<u8>,
     wait: Duration,
 }
 
-enum Part {
+enum BodyPiece {
     Bytes(Bytes),
     Broken,
     End,
@@ -88,11 +88,11 @@ impl Pieces {
     /// Returns the writing end and the response that it fills.
     pub fn new(content_type: &'static str) -> (Pieces, Response) {
         let (send, receive) = mpsc::channel(PIECES_MAX);
-        let parts = ReceiverStream::new(receive).chain(tokio_stream::once(Part::Broken));
+        let parts = ReceiverStream::new(receive).chain(tokio_stream::once(BodyPiece::Broken));
         let body = Body::from_stream(parts.map_while(|part| match part {
-            Part::Bytes(bytes) => Some(Ok(bytes)),
-            Part::Broken => Some(Err(std::io::Error::other("the response was interrupted"))),
-            Part::End => None,
+            BodyPiece::Bytes(bytes) => Some(Ok(bytes)),
+            BodyPiece::Broken => Some(Err(std::io::Error::other("the response was interrupted"))),
+            BodyPiece::End => None,
         }));
         let response = ([(header::CONTENT_TYPE, content_type)], body).into_response();
         let piece = Vec::with_capacity(PIECE_BYTES);
@@ -127,10 +127,10 @@ impl Pieces {
             return Ok(());
         }
         let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE_BYTES));
-        self.pass(Part::Bytes(piece.into())).await
+        self.pass(BodyPiece::Bytes(piece.into())).await
     }
 
-    async fn pass(&self, part: Part) -> Result<(), Disconnected> {
+    async fn pass(&self, part: BodyPiece) -> Result<(), Disconnected> {
         match tokio::time::timeout(self.wait, self.send.send(part)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) | Err(_) => Err(Disconnected),
@@ -139,8 +139,8 @@ impl Pieces {
 
     pub async fn end(mut self) -> Result<(), Disconnected> {
         let piece = std::mem::take(&mut self.piece);
-        self.pass(Part::Bytes(piece.into())).await?;
-        self.pass(Part::End).await
+        self.pass(BodyPiece::Bytes(piece.into())).await?;
+        self.pass(BodyPiece::End).await
     }
 }
 

@@ -58,7 +58,7 @@ pub async fn grid(
     args: Args,
 ) -> Result<Response, Answer> {
     args.only(&["q", "kind", "n", "first", "last", "label", "limit", "options"])?;
-    let (query, kind) = (args.query()?, args.kind()?);
+    let (query, kind) = (args.query().await?, args.kind()?);
     let window = args.window(&store).await?;
     let limit = args.number("limit", TRACES_MAX)?.unwrap_or(TRACES_SHOWN);
     let wanted = match args.one("label")? {
@@ -188,7 +188,7 @@ pub async fn tile(
     args: Args,
 ) -> Result<Response, Answer> {
     args.only(&["q", "kind"])?;
-    let (query, kind) = (args.query()?, args.kind()?);
+    let (query, kind) = (args.query().await?, args.kind()?);
     let last = store.settings().tile - 1;
     let scan = store.scan(kind, tile, (0, last), &query).await?;
     let columns: Vec<CommitIndex> =

@@ -9,13 +9,14 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
 use serde::de::DeserializeOwned;
+use stele_grpc::offload::offload;
 use stele_grpc::percent;
 use tokio_stream::StreamExt;
 
 use super::answer::Answer;
 use super::tables::Tables;
 use crate::error::{Error, Result};
-use crate::memory::Held;
+use crate::memory::RequestMemory;
 use crate::query::Query;
 use crate::questions;
 use crate::row_name::Kind;
@@ -108,8 +109,17 @@ impl Args {
         }
     }
 
-    pub fn query(&self) -> Result<Query> {
-        self.one("q")?.unwrap_or_default().parse()
+    /// Returns the query `q`. Patterns are compiled on another thread, because that may
+    /// take long.
+    pub async fn query(&self) -> Result<Query> {
+        let text = self.one("q")?.unwrap_or_default();
+        // A pattern begins with ~, which may be escaped.
+        if !text.contains(['~', '%']) {
+            return text.parse();
+        }
+        let text = text.to_string();
+        let compiled = offload(move || text.parse()).await;
+        compiled.map_err(|status| Error::Busy(status.message().into()))?
     }
 
     pub fn kind(&self) -> Result<Kind> {
@@ -147,7 +157,7 @@ pub async fn body(
     body: Body,
     types: &[&str],
     max: usize,
-    held: &mut Held,
+    held: &mut RequestMemory,
 ) -> Result<Bytes> {
     let max = max.min(usize::try_from(held.limit()).unwrap_or(usize::MAX));
     let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
@@ -170,7 +180,12 @@ pub async fn body(
 /// Reads a body as it arrives. A body that is too large is read for a while and
 /// discarded, so that its sender receives the error instead of a broken pipe. A body
 /// that stalls is abandoned, because it holds memory.
-async fn collect(body: Body, max: usize, wait: Duration, held: &mut Held) -> Result<Bytes> {
+async fn collect(
+    body: Body,
+    max: usize,
+    wait: Duration,
+    held: &mut RequestMemory,
+) -> Result<Bytes> {
     let mut pieces = body.into_data_stream();
     let (mut bytes, mut total) = (BytesMut::new(), 0usize);
     loop {
@@ -210,6 +225,9 @@ pub async fn json<T: DeserializeOwned>(
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
     use super::*;
 
     #[test]
@@ -223,6 +241,22 @@ mod tests {
         assert!(args.only(&["q", "n"]).unwrap_err().to_string().contains("\"x\""));
         assert!(Args::parse("a=%ZZ").is_err());
     }
+
+    #[tokio::test]
+    async fn patterns_of_a_query_are_compiled_on_another_thread() {
+        let mut cx = Context::from_waker(Waker::noop());
+        for pattern in ["~", "%257E"] {
+            let args = Args::parse(&format!("q=os={pattern}(a{{1,90}}){{1,9}}")).unwrap();
+            let mut query = pin!(args.query());
+            assert!(query.as_mut().poll(&mut cx).is_pending(), "compiled in place");
+            query.await.unwrap();
+        }
+        let wrong = Args::parse("q=os=~(").unwrap();
+        assert!(wrong.query().await.unwrap_err().to_string().contains("invalid pattern"));
+        let plain = Args::parse("q=os=linux").unwrap();
+        assert!(pin!(plain.query()).poll(&mut cx).is_ready(), "there is nothing to compile");
+    }
+
     fn json_headers() -> HeaderMap {
         HeaderMap::from_iter([(header::CONTENT_TYPE, "application/json".parse().unwrap())])
     }
@@ -231,7 +265,7 @@ mod tests {
     async fn a_body_that_stalls_is_abandoned() {
         let half = tokio_stream::iter([Ok::<_, std::io::Error>("{\"commit\"")]);
         let never = half.chain(tokio_stream::pending());
-        let (wait, mut held) = (Duration::from_millis(1), Held::uncounted());
+        let (wait, mut held) = (Duration::from_millis(1), RequestMemory::uncounted());
         let error = collect(Body::from_stream(never), 100, wait, &mut held).await.unwrap_err();
         assert_eq!(error.to_string(), "the body stalled after 9 bytes");
     }
@@ -241,7 +275,7 @@ mod tests {
         let mut headers = json_headers();
         headers.insert(header::CONTENT_LENGTH, "101".parse().unwrap());
         let never = tokio_stream::pending::<Result<Bytes, std::io::Error>>();
-        let (types, mut held) = (["application/json"], Held::uncounted());
+        let (types, mut held) = (["application/json"], RequestMemory::uncounted());
         let answer = body(&headers, Body::from_stream(never), &types, 100, &mut held).await;
         assert!(matches!(answer, Err(Error::TooLarge(_))));
         let exact =

@@ -16,8 +16,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use super::answer::{Answer, Answered};
 use super::request::{Args, json as json_body};
 use crate::error::{Error, Result};
-use crate::memory::{Held, Memory};
-use crate::store::{Settings, Store};
+use crate::memory::{Memory, RequestMemory};
+use crate::store::{Store, TableSettings};
 
 /// The maximum number of concurrent requests that read grids or store results.
 const HEAVY_MAX: usize = 4;
@@ -68,13 +68,13 @@ impl Tables {
     }
 
     /// Returns a reservation for a grid that is about to be read.
-    pub fn grid_memory(&self) -> Held {
-        Held::of(&self.shared.memory.grids)
+    pub fn grid_memory(&self) -> RequestMemory {
+        RequestMemory::of(&self.shared.memory.grids)
     }
 
     /// Returns a reservation for a body that is about to be received.
-    pub fn body_memory(&self) -> Held {
-        Held::of(&self.shared.memory.bodies)
+    pub fn body_memory(&self) -> RequestMemory {
+        RequestMemory::of(&self.shared.memory.bodies)
     }
 }
 
@@ -135,8 +135,8 @@ struct NewTable {
 pub async fn init(State(tables): State<Tables>, headers: HeaderMap, body: Body) -> Answered {
     let new: NewTable = json_body(&tables, &headers, body).await?;
     check_id(&new.table)?;
-    let default = Settings::default();
-    let settings = Settings {
+    let default = TableSettings::default();
+    let settings = TableSettings {
         tile: new.tile.unwrap_or(default.tile),
         shards: new.shards.unwrap_or(default.shards),
         test_key: new.test_key.unwrap_or(default.test_key),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::UNIX_EPOCH;
 
+use stele_grpc::Pending;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -46,7 +47,7 @@ pub struct Ingested {
 
 /// Results passed on by the reading thread.
 #[derive(Default)]
-struct Batch {
+struct PutBatch {
     puts: Vec<Put>,
     entries: usize,
     skipped: usize,
@@ -56,12 +57,20 @@ struct Batch {
 impl Files {
     /// Stores the results of all files and reports progress. The operation is
     /// idempotent.
-    pub async fn ingest(
+    pub fn ingest<'a>(
+        self,
+        store: &'a Store,
+        report: &'a mut (dyn FnMut(&Ingested) + Send),
+    ) -> Pending<'a, Result<Ingested>> {
+        Box::pin(self.store_results(store, report))
+    }
+
+    async fn store_results(
         self,
         store: &Store,
-        mut report: impl FnMut(&Ingested),
+        report: &mut (dyn FnMut(&Ingested) + Send),
     ) -> Result<Ingested> {
-        let (send, mut receive) = mpsc::channel::<Batch>(1);
+        let (send, mut receive) = mpsc::channel::<PutBatch>(1);
         let reading = thread::spawn(move || self.read_all(&send));
         let mut ingested = Ingested::default();
         let mut storing: JoinSet<Result<usize>> = JoinSet::new();
@@ -93,9 +102,9 @@ impl Files {
     }
 
     /// Reads files one after another into batches, until the receiver is dropped.
-    fn read_all(&self, send: &mpsc::Sender<Batch>) -> Result<()> {
+    fn read_all(&self, send: &mpsc::Sender<PutBatch>) -> Result<()> {
         let mut reader = Reader::new(self.labels.clone());
-        let mut batch = Batch::default();
+        let mut batch = PutBatch::default();
         let mut commits = HashSet::new();
         for (at, path) in self.paths.iter().enumerate() {
             let read = self.read(path, &mut reader);

@@ -5,7 +5,7 @@ use stele_grpc::offload::in_place;
 
 use crate::analysis::{self, Difference};
 use crate::error::Result;
-use crate::memory::Held;
+use crate::memory::RequestMemory;
 use crate::query::Query;
 use crate::row_name::Kind;
 use crate::store::{Store, Window};
@@ -29,7 +29,7 @@ pub fn diff<'a>(
     kind: Kind,
     query: &'a Query,
     lookback: u32,
-    held: &'a mut [Held; 2],
+    held: &'a mut [RequestMemory; 2],
 ) -> Pending<'a, Result<Differences>> {
     Box::pin(async move {
         let [before, after] = commits.map(|last| window(last, lookback));

@@ -6,7 +6,7 @@ use stele_grpc::offload::in_place;
 
 use crate::analysis::{self, Step, StepOptions};
 use crate::error::Result;
-use crate::memory::Held;
+use crate::memory::RequestMemory;
 use crate::params::Params;
 use crate::query::Query;
 use crate::row_name::Kind;
@@ -40,7 +40,7 @@ pub fn steps<'a>(
     window: Window,
     query: &'a Query,
     options: StepOptions,
-    held: &'a mut Held,
+    held: &'a mut RequestMemory,
 ) -> Pending<'a, Result<Steps>> {
     Box::pin(async move {
         let grid = store.grid_within(Kind::Numbers, window, query, held).await?;

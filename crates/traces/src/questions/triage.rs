@@ -8,7 +8,7 @@ use stele_grpc::offload::in_place;
 
 use crate::analysis::{self, Blame};
 use crate::error::Result;
-use crate::memory::Held;
+use crate::memory::RequestMemory;
 use crate::query::Query;
 use crate::row_name::Kind;
 use crate::store::{Commit, Grid, Labels, Store, Window};
@@ -29,7 +29,7 @@ pub fn labelled<'a>(
     store: &'a Store,
     window: Window,
     query: &'a Query,
-    held: &'a mut Held,
+    held: &'a mut RequestMemory,
 ) -> Pending<'a, Result<(Grid, Labels)>> {
     Box::pin(async move {
         let grid = store.grid_within(Kind::Digests, window, query, held).await?;
@@ -44,7 +44,7 @@ pub fn blame<'a>(
     store: &'a Store,
     window: Window,
     query: &'a Query,
-    held: &'a mut Held,
+    held: &'a mut RequestMemory,
 ) -> Pending<'a, Result<Vec<Blame>>> {
     Box::pin(async move {
         let (grid, labels) = labelled(store, window, query, held).await?;

@@ -2,6 +2,7 @@
 //! belong to the table, so they are copied unchanged.
 
 use stele_bigtable_client::{Client, Mutation, Query, RowMutations};
+use stele_grpc::Pending;
 
 use super::Store;
 use super::put::written;
@@ -20,11 +21,20 @@ pub struct Copied {
 /// Copies all rows. The copy is idempotent and can be repeated after a failure. Results
 /// that are ingested during a copy may be copied partially, so copy again after the
 /// ingestion.
-pub async fn copy(
+pub fn copy<'a>(
+    from: &'a Store,
+    to: &'a Client,
+    to_table: &'a str,
+    progress: &'a mut (dyn FnMut(Copied) + Send),
+) -> Pending<'a, Result<Copied>> {
+    Box::pin(copy_rows(from, to, to_table, progress))
+}
+
+async fn copy_rows(
     from: &Store,
     to: &Client,
     to_table: &str,
-    mut progress: impl FnMut(Copied),
+    progress: &mut (dyn FnMut(Copied) + Send),
 ) -> Result<Copied> {
     match Store::open(to, to_table).await {
         Ok(there) if there.settings() != from.settings() => {

@@ -10,7 +10,7 @@ use super::Store;
 use super::commits::COMMITS_MAX;
 use crate::digest::Digest;
 use crate::error::{Error, Result};
-use crate::memory::Held;
+use crate::memory::RequestMemory;
 use crate::param_set::ParamSet;
 use crate::params::Params;
 use crate::query::Query;
@@ -85,7 +85,9 @@ impl Store {
         window: Window,
         query: &'a Query,
     ) -> Pending<'a, Result<Grid>> {
-        Box::pin(async move { self.grid_within(kind, window, query, &mut Held::uncounted()).await })
+        Box::pin(async move {
+            self.grid_within(kind, window, query, &mut RequestMemory::uncounted()).await
+        })
     }
 
     /// Does the same as [`Store::grid`] and charges `held` while the grid grows.
@@ -94,7 +96,7 @@ impl Store {
         kind: Kind,
         window: Window,
         query: &Query,
-        held: &mut Held,
+        held: &mut RequestMemory,
     ) -> Result<Grid> {
         let grid = self.read_grid(kind, window, query, held).await?;
         held.shrink_to(grid.bytes());
@@ -106,7 +108,7 @@ impl Store {
         kind: Kind,
         window: Window,
         query: &Query,
-        held: &mut Held,
+        held: &mut RequestMemory,
     ) -> Result<Grid> {
         match window {
             Window::Range { first, last } => {
@@ -139,7 +141,7 @@ impl Store {
         count: usize,
         last: Option<CommitIndex>,
         query: &Query,
-        held: &mut Held,
+        held: &mut RequestMemory,
     ) -> Result<Grid> {
         if count == 0 || count > COMMITS_MAX {
             return Err(Error::invalid(format!(
@@ -225,7 +227,7 @@ impl Store {
 /// are already held.
 struct Charged<'h> {
     before: u64,
-    held: &'h mut Held,
+    held: &'h mut RequestMemory,
 }
 
 impl Charged<'_> {

@@ -35,5 +35,5 @@ pub use labels::{Label, Labelled, Labels, NewLabel};
 pub use put::{Entry, Put, Stored, Value};
 pub use registration::NewCommit;
 pub use scan::{TileTrace, Tiles};
-pub use settings::Settings;
+pub use settings::TableSettings;
 pub use table::{Store, now_micros};

@@ -82,10 +82,18 @@ impl Store {
     /// oldest on, and returns their number. A line that ends before the table's newest
     /// commit, as from a late job, adds nothing. A line that the table does not follow
     /// is rejected.
-    pub async fn follow(
+    pub fn follow<'a>(
+        &'a self,
+        line: Vec<Commit>,
+        progress: &'a mut (dyn FnMut(usize, usize) + Send),
+    ) -> Pending<'a, Result<u64>> {
+        Box::pin(self.register_line(line, progress))
+    }
+
+    async fn register_line(
         &self,
         line: Vec<Commit>,
-        mut progress: impl FnMut(usize, usize),
+        progress: &mut (dyn FnMut(usize, usize) + Send),
     ) -> Result<u64> {
         let (Some(end), head) = (line.len().checked_sub(1), self.head().await?) else {
             return Ok(0);

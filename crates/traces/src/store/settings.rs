@@ -21,7 +21,7 @@ const LABEL_VERSIONS: u32 = 100;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Settings {
+pub struct TableSettings {
     pub version: u32,
     /// Number of commits in a tile.
     pub tile: u16,
@@ -30,14 +30,14 @@ pub struct Settings {
     pub test_key: String,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
+impl Default for TableSettings {
+    fn default() -> TableSettings {
         let test_key = "name".into();
-        Settings { version: VERSION, tile: TILE_COMMITS, shards: SHARDS, test_key }
+        TableSettings { version: VERSION, tile: TILE_COMMITS, shards: SHARDS, test_key }
     }
 }
 
-impl Settings {
+impl TableSettings {
     fn check(&self) -> Result<()> {
         if self.version != VERSION {
             return Err(Error::Conflict(format!(
@@ -63,8 +63,8 @@ impl Settings {
         Ok(())
     }
 
-    fn from_bytes(bytes: &[u8]) -> Result<Settings> {
-        let settings: Settings = serde_json::from_slice(bytes)
+    fn from_bytes(bytes: &[u8]) -> Result<TableSettings> {
+        let settings: TableSettings = serde_json::from_slice(bytes)
             .map_err(|error| Error::damaged(row_name::SETTINGS.as_bytes(), error.to_string()))?;
         settings.check()?;
         Ok(settings)
@@ -95,7 +95,7 @@ impl Store {
     pub fn init<'a>(
         client: &'a Client,
         id: &'a str,
-        settings: Settings,
+        settings: TableSettings,
     ) -> Pending<'a, Result<Store>> {
         Box::pin(async move {
             settings.check()?;
@@ -135,7 +135,7 @@ impl Store {
                     "table {id} is not a table of traces: run `stele traces init` to make it one"
                 ))
             })?;
-            Ok(Store::new(table, Settings::from_bytes(value)?))
+            Ok(Store::new(table, TableSettings::from_bytes(value)?))
         })
     }
 }

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use stele_bigtable_client::Table;
 use tokio::sync::Semaphore;
 
-use super::settings::Settings;
+use super::settings::TableSettings;
 use super::{commits, digest_ids, digest_map, listing, param_sets, tile_rows};
 use crate::tile::{CommitIndex, Offset, Tile};
 
@@ -21,7 +21,7 @@ pub struct Store {
 
 pub(super) struct Inner {
     pub(super) table: Table,
-    pub(super) settings: Settings,
+    pub(super) settings: TableSettings,
     pub(super) calls: Arc<Semaphore>,
     pub(super) sets: Mutex<param_sets::Cache>,
     pub(super) digests: digest_map::Known,
@@ -32,7 +32,7 @@ pub(super) struct Inner {
 }
 
 impl Store {
-    pub(super) fn new(table: Table, settings: Settings) -> Store {
+    pub(super) fn new(table: Table, settings: TableSettings) -> Store {
         Store {
             inner: Arc::new(Inner {
                 table,
@@ -48,7 +48,7 @@ impl Store {
         }
     }
 
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &TableSettings {
         &self.inner.settings
     }
 

@@ -140,7 +140,7 @@ async fn a_param_set_is_written_only_when_something_is_new() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrently_appended_commits_get_one_index_each() {
     let served = Served::new();
-    let settings = stele_traces::store::Settings { tile: 8, ..Default::default() };
+    let settings = stele_traces::store::TableSettings { tile: 8, ..Default::default() };
     stele_traces::Store::init(&served.client(), "t", settings).await.unwrap();
     let mut tasks = JoinSet::new();
     for who in 0..4u32 {

@@ -8,7 +8,7 @@ use axum::extract::Request;
 use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
 use stele_bigtable_client::Mutation;
-use stele_traces::store::{Commit, NewCommit, Settings};
+use stele_traces::store::{Commit, NewCommit, TableSettings};
 use stele_traces::{CommitIndex, Error, Store};
 use tonic::service::Routes;
 
@@ -50,7 +50,7 @@ fn failing(served: &Served, left: &Arc<AtomicI64>, done_first: bool) -> Routes {
 }
 
 async fn small_tiles(served: &Served) -> Store {
-    let settings = Settings { tile: 4, ..Settings::default() };
+    let settings = TableSettings { tile: 4, ..TableSettings::default() };
     Store::init(&served.client(), "t", settings).await.unwrap()
 }
 
@@ -93,7 +93,7 @@ async fn commits_sent_again_after_a_failure_at_any_write_keep_their_indexes() {
 
 #[tokio::test]
 async fn a_registration_repeated_after_a_failed_write_is_complete() {
-    fail_each_write(async |store| store.follow(line(0..COMMITS), |_, _| ()).await.map(|_| ()))
+    fail_each_write(async |store| store.follow(line(0..COMMITS), &mut |_, _| ()).await.map(|_| ()))
         .await;
 }
 
@@ -120,14 +120,14 @@ async fn commits_without_hash_rows_are_found_in_every_tile() {
 async fn a_late_job_adds_nothing_and_finds_its_commit() {
     let served = Served::new();
     let store = small_tiles(&served).await;
-    let none = |_, _| ();
-    assert_eq!(store.follow(line(0..10), none).await.unwrap(), 10);
+    let mut none = |_, _| ();
+    assert_eq!(store.follow(line(0..10), &mut none).await.unwrap(), 10);
     for late in [1, 4, 7, 10] {
-        assert_eq!(store.follow(line(0..late), none).await.unwrap(), 0);
+        assert_eq!(store.follow(line(0..late), &mut none).await.unwrap(), 0);
         assert!(store.find_commit(&hash(late - 1)).await.is_ok());
     }
-    assert_eq!(store.follow(line(0..12), none).await.unwrap(), 2);
-    assert_eq!(store.follow(Vec::new(), none).await.unwrap(), 0);
+    assert_eq!(store.follow(line(0..12), &mut none).await.unwrap(), 2);
+    assert_eq!(store.follow(Vec::new(), &mut none).await.unwrap(), 0);
     check(&store, 12).await;
 }
 
@@ -135,8 +135,8 @@ async fn a_late_job_adds_nothing_and_finds_its_commit() {
 async fn a_line_that_the_table_does_not_follow_is_rejected() {
     let served = Served::new();
     let store = small_tiles(&served).await;
-    let none = |_, _| ();
-    store.follow(line(0..6), none).await.unwrap();
+    let mut none = |_, _| ();
+    store.follow(line(0..6), &mut none).await.unwrap();
     // Another tip, shorter, of the same length and longer; another repository.
     let other = |at: usize, length: u32| {
         let mut line = line(0..length);
@@ -144,7 +144,7 @@ async fn a_line_that_the_table_does_not_follow_is_rejected() {
         line
     };
     for wrong in [other(4, 5), other(5, 6), other(5, 9), other(2, 3)] {
-        let error = store.follow(wrong, none).await.unwrap_err();
+        let error = store.follow(wrong, &mut none).await.unwrap_err();
         assert!(matches!(error, Error::Conflict(_)), "{error}");
         check(&store, 6).await;
     }

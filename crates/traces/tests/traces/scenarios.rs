@@ -31,7 +31,7 @@ fn file(dir: &tempfile::TempDir, name: &str, text: &str) -> PathBuf {
 }
 
 async fn ingest(store: &Store, paths: Vec<PathBuf>) -> Result<Ingested, Error> {
-    Files { paths, ..Files::default() }.ingest(store, |_| {}).await
+    Files { paths, ..Files::default() }.ingest(store, &mut |_| {}).await
 }
 
 #[tokio::test]

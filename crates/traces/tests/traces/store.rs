@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 
 use crate::support::*;
-use stele_traces::memory::{Held, Memory};
-use stele_traces::store::{Entry, Put, Settings, Value, copy};
+use stele_traces::memory::{Memory, RequestMemory};
+use stele_traces::store::{Entry, Put, TableSettings, Value, copy};
 use stele_traces::{CommitIndex, Error, Kind, Params, Store};
 
 const NAMES: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
@@ -311,14 +311,14 @@ async fn settings_are_recorded_and_checked() {
     let client = served.client();
     let missing = Store::open(&client, "t").await.err().unwrap();
     assert!(matches!(missing, Error::NotFound(_)), "{missing}");
-    let settings = Settings { tile: 10, shards: 3, ..Settings::default() };
+    let settings = TableSettings { tile: 10, shards: 3, ..TableSettings::default() };
     Store::init(&client, "t", settings.clone()).await.unwrap();
     let store = Store::init(&client, "t", settings.clone()).await.unwrap();
     assert_eq!(store.settings(), &settings);
-    let other = Store::init(&client, "t", Settings::default()).await.err().unwrap();
+    let other = Store::init(&client, "t", TableSettings::default()).await.err().unwrap();
     assert!(matches!(other, Error::Conflict(_)), "{other}");
     for (tile, shards) in [(0, 1), (1001, 1), (1, 0), (1, 101)] {
-        let wrong = Settings { tile, shards, ..Settings::default() };
+        let wrong = TableSettings { tile, shards, ..TableSettings::default() };
         assert!(matches!(Store::init(&client, "u", wrong).await, Err(Error::Invalid(_))));
     }
     assert_eq!(client.list_tables().await.unwrap(), ["t"]);
@@ -365,9 +365,9 @@ async fn a_copy_reads_like_the_original() {
         put(&store, at * 130, vec![entry(id, name), number(id, f64::from(at))]).await;
     }
     let elsewhere = Served::new();
-    let copied = copy(&store, &elsewhere.client(), "u", |_| {}).await.unwrap();
+    let copied = copy(&store, &elsewhere.client(), "u", &mut |_| {}).await.unwrap();
     assert!(copied.rows > 20, "{copied:?}");
-    let twice = copy(&store, &elsewhere.client(), "u", |_| {}).await.unwrap();
+    let twice = copy(&store, &elsewhere.client(), "u", &mut |_| {}).await.unwrap();
     assert_eq!(twice, copied);
     let there = Store::open(&elsewhere.client(), "u").await.unwrap();
     assert_eq!(there.settings(), store.settings());
@@ -383,10 +383,10 @@ async fn a_copy_reads_like_the_original() {
     assert_eq!(formatted(&grid, &["new", "a"]), expect([(",a=1,", "new"), (",a=2,", "a")]));
     let value = Value::Digest(Some(digest("a")));
     assert_eq!(value.kind(), Kind::Digests);
-    let settings = Settings { shards: 5, ..Settings::default() };
+    let settings = TableSettings { shards: 5, ..TableSettings::default() };
     Store::init(&elsewhere.client(), "v", settings).await.unwrap();
     assert!(matches!(
-        copy(&store, &elsewhere.client(), "v", |_| {}).await,
+        copy(&store, &elsewhere.client(), "v", &mut |_| {}).await,
         Err(Error::Conflict(_))
     ));
 }
@@ -398,13 +398,13 @@ async fn a_grid_is_charged_while_it_is_held_and_rejected_if_it_does_not_fit() {
     let entries = (0..100).map(|at| number(&format!(",a={at},"), 1.0)).collect();
     put(&store, 0, entries).await;
     let pool = Memory::new(0).grids;
-    let mut held = Held::of(&pool);
+    let mut held = RequestMemory::of(&pool);
     let few = store.grid_within(Kind::Numbers, range(0, 99), &query(""), &mut held).await.unwrap();
     assert_eq!(few.traces.len(), 100);
     assert!((80_000..200_000).contains(&pool.used()), "{}", pool.used());
     drop((few, held));
     assert_eq!(pool.used(), 0);
-    let mut held = Held::of(&pool);
+    let mut held = RequestMemory::of(&pool);
     let many = store.grid_within(Kind::Numbers, range(0, 99_999), &query(""), &mut held).await;
     let error = many.unwrap_err();
     assert!(matches!(error, Error::TooLarge(_)), "{error}");

@@ -6,7 +6,9 @@ use stele_bigtable::Api;
 use stele_bigtable_client::{Client, Options};
 use stele_engine::world::World;
 use stele_tables::Tables;
-use stele_traces::store::{Cells, Commit, Entry, Grid, NewCommit, Put, Settings, Value, Window};
+use stele_traces::store::{
+    Cells, Commit, Entry, Grid, NewCommit, Put, TableSettings, Value, Window,
+};
 use stele_traces::{CommitIndex, Digest, Kind, Params, Query, Store};
 use tonic::service::Routes;
 
@@ -32,7 +34,7 @@ impl Served {
 
     /// Creates a table of traces with this many commits.
     pub async fn store(&self, commits: u32) -> Store {
-        let store = Store::init(&self.client(), "t", Settings::default()).await.unwrap();
+        let store = Store::init(&self.client(), "t", TableSettings::default()).await.unwrap();
         register(&store, commits).await;
         store
     }

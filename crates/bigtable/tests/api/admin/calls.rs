@@ -4,7 +4,7 @@ use stele_bigtable::proto::admin::gc_rule::Rule;
 use stele_bigtable::proto::admin::{
     ColumnFamily, CreateTableRequest, GcRule, GetTableRequest, Table,
 };
-use stele_engine::{CommitBuilder, ScanSpec, Txn, Wait};
+use stele_engine::{CommitBuilder, Durability, ScanSpec, Txn};
 use tonic::{Code, Response, Status};
 
 use crate::server::Server;
@@ -30,7 +30,7 @@ impl Server {
         let mut commit = CommitBuilder::new();
         commit.table(table.id).row(row).set(family.as_bytes(), b"q", 1, value);
         let store = self.store();
-        store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+        store.apply(&commit.finish(), Txn::MAX, Durability::Durable).unwrap();
     }
 
     /// Returns all cells as `row/family=value`.

@@ -77,7 +77,9 @@ async fn a_rule_takes_effect_when_it_is_set_and_ends_when_it_is_removed() {
     let mut commit = stele_engine::CommitBuilder::new();
     let row = commit.table(table).row(b"r");
     row.set(b"f", b"q", 1, b"old").set(b"f", b"q", 2, b"new");
-    store.apply(&commit.finish(), stele_engine::Txn::MAX, stele_engine::Wait::Durable).unwrap();
+    store
+        .apply(&commit.finish(), stele_engine::Txn::MAX, stele_engine::Durability::Durable)
+        .unwrap();
     modify(&server, "t", vec![change("f", Mod::Update(versions(1)))]).await.unwrap();
     assert_eq!(server.cells("t"), ["r/f=new"]);
     let all = vec![change("f", Mod::Update(ColumnFamily::default()))];

@@ -9,8 +9,8 @@ use stele_engine::schema::{Family, Purge, Schema};
 use stele_engine::world::sim::SimFiles;
 use stele_engine::world::{ManualClock, Random, SeededRandom, World};
 use stele_engine::{
-    BatchLimits, CellView, Columns, CommitBuilder, Flow, Options, ScanSpec, Store, TableId, Txn,
-    Wait,
+    BatchLimits, CellView, Columns, CommitBuilder, Durability, Flow, Options, ScanSpec, Store,
+    TableId, Txn,
 };
 
 use super::cells::{Cell, Seen};
@@ -75,7 +75,7 @@ impl<'c> Ways<'c> {
             let Cell { family, qualifier, timestamp, value } = &write.cell;
             commit.table(table).row(&write.row);
             commit.set(family.as_bytes(), qualifier, *timestamp, value);
-            store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+            store.apply(&commit.finish(), Txn::MAX, Durability::Durable).unwrap();
             if write.flush {
                 store.flush(table).unwrap();
             }

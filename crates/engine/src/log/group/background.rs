@@ -4,7 +4,8 @@
 use std::mem;
 use std::time::Duration;
 
-use super::{GroupLog, GroupState, Level};
+use super::{GroupLog, GroupState};
+use crate::durability::Durability;
 use crate::error::Result;
 use crate::sync::MutexGuard;
 
@@ -14,7 +15,7 @@ impl GroupLog {
     /// waits for a slow leader.
     pub fn wait_durable_idly(&self, index: u64) -> Result<()> {
         let mut state = self.state.lock();
-        while state.has_background_thread && !self.has(index, Level::Durable) {
+        while state.has_background_thread && !self.has(index, Durability::Durable) {
             state.check()?;
             state.durable_wanted = state.durable_wanted.max(index);
             self.work.notify_one();
@@ -42,7 +43,7 @@ impl GroupLog {
         state.has_background_thread = true;
         while !state.stopping && state.stopped.is_none() {
             if mem::take(&mut state.write_requested) {
-                self.drive_unlocked(&mut state, Level::Written);
+                self.drive_unlocked(&mut state, Durability::Written);
                 continue;
             }
             if state.space_requested > 0 || state.space_ahead {
@@ -55,7 +56,7 @@ impl GroupLog {
                     self.work.wait(&mut state);
                     state.asleep = false;
                 }
-                Some(Duration::ZERO) => self.drive_unlocked(&mut state, Level::Durable),
+                Some(Duration::ZERO) => self.drive_unlocked(&mut state, Durability::Durable),
                 Some(wait) => {
                     self.work.wait_for(&mut state, wait);
                 }
@@ -67,8 +68,8 @@ impl GroupLog {
 
     /// Drives the log with the state unlocked. An error is recorded in the state
     /// and ends `run`.
-    fn drive_unlocked(&self, state: &mut MutexGuard<'_, GroupState>, level: Level) {
-        if let Err(error) = MutexGuard::unlocked(state, || self.drive(level)) {
+    fn drive_unlocked(&self, state: &mut MutexGuard<'_, GroupState>, durability: Durability) {
+        if let Err(error) = MutexGuard::unlocked(state, || self.drive(durability)) {
             tracing::error!(%error, "the log has stopped: no commit is accepted until the store is reopened");
         }
     }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::writer::LogWriter;
-use super::{GroupLog, GroupState, Level, LogEvent};
+use super::{GroupLog, GroupState, LogEvent};
+use crate::durability::Durability;
 use crate::error::{Error, Result};
 use crate::sync::MutexGuard;
 use crate::sync::atomic::Ordering;
@@ -33,7 +34,7 @@ impl GroupLog {
     pub(super) fn wait_until(
         &self,
         mut done: impl FnMut(&mut GroupState) -> bool,
-        level: Level,
+        durability: Durability,
     ) -> Result<()> {
         let mut state = self.state.lock();
         let mut led = false;
@@ -44,11 +45,13 @@ impl GroupLog {
             if let Err(error) = state.check() {
                 break Err(error);
             }
-            match level {
-                Level::Written if state.writing => self.written_moved.wait(&mut state),
-                Level::Written => self.lead_write(&mut state),
-                Level::Durable if state.syncing => self.durable_moved.wait(&mut state),
-                Level::Durable => {
+            match durability {
+                // Accepted since it was enqueued: there is nothing to lead.
+                Durability::Accepted => break Ok(()),
+                Durability::Written if state.writing => self.written_moved.wait(&mut state),
+                Durability::Written => self.lead_write(&mut state),
+                Durability::Durable if state.syncing => self.durable_moved.wait(&mut state),
+                Durability::Durable => {
                     self.lead_sync(&mut state, Batching::Linger);
                     led = true;
                 }

@@ -1,8 +1,11 @@
 //! Damaged logs: the outcome is an exact prefix or data loss, never wrong data.
 
+use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
+use crate::error::Error;
+use crate::log::LogWriter;
 use crate::log::record::{HEADER_BYTES, RecordHeader, RecordKind, read_u64};
 use crate::log::segment;
 

@@ -1,12 +1,17 @@
 //! The log on a full disk: entries with reserved space can be written, others
 //! are rejected, and the log stays usable.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::log::{GroupLog, Level};
+use crate::durability::Durability;
+use crate::error::Error;
+use crate::log::{GroupLog, ItemKind, LogEnd, LogOptions, LogReader, LogWriter};
 use crate::world::SystemClock;
 use crate::world::sim::SimFiles;
 
@@ -73,7 +78,7 @@ fn live(steps: Vec<Step>, options: &LogOptions) {
             Step::Cut => log.write(|writer| writer.cut(9, 1)),
             Step::Drive => {
                 sim.set_capacity(Some(used(&sim)));
-                log.drive(Level::Durable).unwrap();
+                log.drive(Durability::Durable).unwrap();
                 Ok(())
             }
             Step::FreeBytes(bytes) => {
@@ -87,7 +92,7 @@ fn live(steps: Vec<Step>, options: &LogOptions) {
     }
     // Everything accepted can be written, and the log can be closed.
     sim.set_capacity(Some(used(&sim)));
-    log.drive(Level::Durable).unwrap();
+    log.drive(Durability::Durable).unwrap();
     log.with_writer(|writer| writer.close()).unwrap();
     let (found, end) = read(&sim.crash());
     assert!(end.closed || end.segments.is_empty());
@@ -119,7 +124,7 @@ fn a_promise_that_is_not_kept_gives_its_room_back() {
     assert!(matches!(log.reserve(2000), Err(Error::DiskFull { .. })));
     drop(held);
     log.enqueue(entry(1, payload(1, 2000))).unwrap();
-    log.drive(Level::Durable).unwrap();
+    log.drive(Durability::Durable).unwrap();
     assert_eq!(read(&sim).0.len(), 1);
 }
 
@@ -130,13 +135,13 @@ fn a_released_segment_keeps_its_room() {
     let log = group(&sim, &options);
     for index in 1..=20 {
         log.enqueue(entry(index, payload(index, 900))).unwrap();
-        log.drive(Level::Durable).unwrap();
+        log.drive(Durability::Durable).unwrap();
     }
     sim.set_capacity(Some(used(&sim)));
     let taken = |log: &GroupLog, from: u64| {
         let mut next = from;
         while log.enqueue(entry(next, payload(next, 900))).is_ok() {
-            log.drive(Level::Durable).unwrap();
+            log.drive(Durability::Durable).unwrap();
             next += 1;
         }
         next - from

@@ -1,5 +1,6 @@
 //! Many threads sharing one log: order, group commit, failure.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::thread;
@@ -8,7 +9,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::log::{GroupLog, Level};
+use crate::durability::Durability;
+use crate::error::{Error, Result};
+use crate::log::GroupLog;
 use crate::world::SystemClock;
 
 const NEVER: Duration = Duration::from_secs(3600);
@@ -43,9 +46,9 @@ fn waiting_for_written_does_not_sync_and_driving_does() {
     for index in 1..=5 {
         log.enqueue(entry(index, "x")).unwrap();
     }
-    log.wait_written(3).unwrap();
+    log.wait(3, Durability::Written).unwrap();
     assert_eq!((log.written(), log.durable(), log.stats().syncs), (5, 0, 0));
-    log.drive(Level::Durable).unwrap();
+    log.drive(Durability::Durable).unwrap();
     assert_eq!((log.durable(), log.stats().writes, log.stats().syncs), (5, 1, 1));
 }
 
@@ -110,7 +113,7 @@ fn threads_at_full_speed_keep_the_order_of_entries_and_of_acks() {
                             index
                         };
                         match (worker + round) % 5 {
-                            0 => log.wait_written(index).unwrap(),
+                            0 => log.wait(index, Durability::Written).unwrap(),
                             1 => log.wait_queue_below(100).unwrap(),
                             2 => {}
                             3 => log.sync_if_free(index).unwrap_or(Ok(())).unwrap(),
@@ -123,7 +126,7 @@ fn threads_at_full_speed_keep_the_order_of_entries_and_of_acks() {
         for worker in workers {
             worker.join().unwrap();
         }
-        log.drive(Level::Durable).unwrap();
+        log.drive(Durability::Durable).unwrap();
         log.stop();
         background.join().unwrap();
     });
@@ -159,7 +162,7 @@ fn after_a_failed_sync_nothing_is_acknowledged_ever_again() {
         fault.store(false, Ordering::SeqCst);
         assert_eq!(outcomes.try_iter().filter(is_stopped).count(), 8);
         assert!(is_stopped(&log.enqueue(entry(10, "x"))));
-        assert!(is_stopped(&log.drive(Level::Durable)));
+        assert!(is_stopped(&log.drive(Durability::Durable)));
         assert!(is_stopped(&log.sync_if_free(9).unwrap()));
         assert!(log.sync_if_free(1).unwrap().is_ok());
         assert!(is_stopped(&log.with_writer(|writer| writer.sync())));

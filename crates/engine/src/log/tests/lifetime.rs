@@ -1,9 +1,12 @@
 //! The life cycle of segments: created, filled, released, reused; and what must
 //! outlive them.
 
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
 use super::*;
+use crate::error::Error;
+use crate::log::{ItemKind, LogEntry, LogWriter};
 use crate::world::Files;
 
 fn fill(writer: &mut LogWriter, indices: std::ops::RangeInclusive<u64>) {

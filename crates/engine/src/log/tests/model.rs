@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
+use crate::log::ItemKind;
 use crate::world::SeededRandom;
 
 #[derive(Clone, Debug)]
@@ -86,7 +88,7 @@ impl Model {
                 && end.states == Model::states(done)
         };
         let kept = (self.synced..=self.done.len()).rev().find(fits);
-        let kept = kept.unwrap_or_else(|| panic!("{found:?} is no prefix of {:?}", self.done));
+        let kept = kept.unwrap_or_else(|| panic!("{found:?} is not a prefix of {:?}", self.done));
         self.done.truncate(kept);
         // A new incarnation makes durable what it has read before it continues.
         self.synced = kept;

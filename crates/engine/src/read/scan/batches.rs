@@ -386,10 +386,11 @@ mod tests {
 
     use super::*;
     use crate::cell::commit::{CommitBuilder, TimeRange};
+    use crate::durability::Durability;
     use crate::merge::{StepOf, steps};
     use crate::options::Options;
     use crate::schema::{Family, Schema};
-    use crate::store::{Store, Wait};
+    use crate::store::Store;
     use crate::world::sim::SimFiles;
     use crate::world::{ManualClock, SeededRandom, World};
 
@@ -413,7 +414,7 @@ mod tests {
             let mut set = CommitBuilder::new();
             set.table(table).row(b"r").set(b"f", b"q", 2 * at, b"v");
             for commit in [delete.finish(), set.finish()] {
-                store.apply(&commit, Txn::MAX, Wait::Durable).unwrap();
+                store.apply(&commit, Txn::MAX, Durability::Durable).unwrap();
             }
         }
         (store, table)

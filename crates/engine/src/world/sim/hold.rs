@@ -15,12 +15,12 @@ use super::faults::Operation;
 pub struct Holds {
     /// Whether there is a hold; checked without the lock.
     any: AtomicBool,
-    held: Mutex<Vec<Held>>,
+    held: Mutex<Vec<HoldRule>>,
     /// Signalled when an operation begins to wait and when a hold is released.
     changed: Condvar,
 }
 
-struct Held {
+struct HoldRule {
     number: u64,
     operation: Operation,
     path_part: String,
@@ -36,7 +36,7 @@ pub enum Scope {
     First,
 }
 
-impl Held {
+impl HoldRule {
     fn matches(&self, operation: Operation, path: &Path) -> bool {
         (self.scope == Scope::All || self.waiting == 0)
             && self.operation == operation
@@ -56,7 +56,7 @@ impl Holds {
         let (path_part, thread_part) = (path_part.to_string(), thread_part.to_string());
         let mut held = self.held.lock();
         let number = held.last().map_or(0, |last| last.number + 1);
-        held.push(Held { number, operation, path_part, thread_part, scope, waiting: 0 });
+        held.push(HoldRule { number, operation, path_part, thread_part, scope, waiting: 0 });
         self.any.store(true, Ordering::Release);
         Hold { holds: self.clone(), number }
     }

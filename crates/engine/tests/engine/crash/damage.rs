@@ -55,7 +55,7 @@ fn closed_store() -> (Image, Rows) {
             }
             rows.insert((table, row.clone()), cells);
         }
-        store.apply(&commit.finish(), Txn::MAX, Wait::Durable).unwrap();
+        store.apply(&commit.finish(), Txn::MAX, Durability::Durable).unwrap();
         // The last rows of both tables remain in the log.
         match number % 30 {
             14 => store.flush(tables[0]).unwrap(),

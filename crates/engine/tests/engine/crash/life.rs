@@ -231,7 +231,7 @@ impl Survivor {
     /// Frees disk space; the store resumes by itself.
     fn relieve(&mut self, store: &Store) {
         self.sim.set_capacity(None);
-        if let Err(error) = self.commit(store, Wait::Durable) {
+        if let Err(error) = self.commit(store, Durability::Durable) {
             panic!("the disk has space again: {error}");
         }
         self.tally.resumed_after_full += 1;
@@ -242,8 +242,12 @@ impl Survivor {
         let outcome = match self.die.below(100) {
             _ if all.is_empty() => self.create(store),
             0..62 => {
-                let wait = self.die.pick(&[Wait::Accepted, Wait::Written, Wait::Durable]);
-                self.commit(store, wait)
+                let durability = self.die.pick(&[
+                    Durability::Accepted,
+                    Durability::Written,
+                    Durability::Durable,
+                ]);
+                self.commit(store, durability)
             }
             62..72 => self.read(store, View::Durable),
             72..76 => self.read(store, View::Latest),
@@ -273,14 +277,14 @@ impl Survivor {
         self.written = self.written.max(count);
     }
 
-    fn commit(&mut self, store: &Store, wait: Wait) -> Result<()> {
+    fn commit(&mut self, store: &Store, durability: Durability) -> Result<()> {
         let all: Vec<TableId> = self.tables.keys().copied().collect();
         if all.is_empty() {
             return Ok(());
         }
         let mut applied = AppliedCommit::random(&self.die, self.sequence, &all);
         let before = store.progress().1;
-        let outcome = store.apply(&applied.commit(), Txn::MAX, wait);
+        let outcome = store.apply(&applied.commit(), Txn::MAX, durability);
         let after = store.progress().1;
         let entered = after > before;
         if entered {
@@ -295,10 +299,10 @@ impl Survivor {
             Ok(txn) => {
                 assert!(!self.stopped, "a commit was taken after the log had failed");
                 assert!(entered && *txn == after);
-                if wait == Wait::Durable {
+                if durability == Durability::Durable {
                     self.durable = self.applied.len();
                 }
-                if wait != Wait::Accepted {
+                if durability != Durability::Accepted {
                     self.written = self.applied.len();
                 }
             }

@@ -72,7 +72,7 @@ fn what_a_failed_sync_forgot_is_not_served_after_a_restart_and_then_lost() {
         let store = open(&sim);
         let table = store.create_table("t", schema()).unwrap();
         for number in 0..4 {
-            store.apply(&commit(&[table], number, 700), Txn::MAX, Wait::Written).unwrap();
+            store.apply(&commit(&[table], number, 700), Txn::MAX, Durability::Written).unwrap();
         }
         sim.fail_next(Operation::Sync, "log", disk_error());
         assert!(matches!(store.sync(Txn::MAX), Err(Error::Stopped(_) | Error::Io { .. })));
@@ -100,9 +100,9 @@ fn a_flush_during_recovery_does_not_run_ahead_of_the_log() {
         for number in 0..30 {
             // Table a fills up faster, so recovery flushes it first.
             let mut wide = commit(&tables[..1], number, 900);
-            store.apply(&wide, Txn::MAX, Wait::Written).unwrap();
+            store.apply(&wide, Txn::MAX, Durability::Written).unwrap();
             wide = commit(&tables[1..], number, 1);
-            store.apply(&wide, Txn::MAX, Wait::Written).unwrap();
+            store.apply(&wide, Txn::MAX, Durability::Written).unwrap();
         }
         let mut sim = sim.crash_keeping_writes();
         drop(store);
@@ -125,15 +125,15 @@ fn two_runs(sim: &SimFiles) -> (Store, Powered, TableId) {
     let (store, power) = open_in("/store", sim, options).unwrap();
     let table = store.create_table("t", schema()).unwrap();
     for number in 0..12 {
-        store.apply(&commit(&[table], number, 100), Txn::MAX, Wait::Written).unwrap();
+        store.apply(&commit(&[table], number, 100), Txn::MAX, Durability::Written).unwrap();
     }
     store.flush(table).unwrap();
     let mut deletes = CommitBuilder::new();
     deletes.table(table).delete_range(&RowRange::new("row0003", "row0006"));
     deletes.row(b"row0008").delete_row();
-    store.apply(&deletes.finish(), Txn::MAX, Wait::Written).unwrap();
+    store.apply(&deletes.finish(), Txn::MAX, Durability::Written).unwrap();
     for number in [0, 4, 11] {
-        store.apply(&commit(&[table], number, 100), Txn::MAX, Wait::Written).unwrap();
+        store.apply(&commit(&[table], number, 100), Txn::MAX, Durability::Written).unwrap();
     }
     store.flush(table).unwrap();
     (store, power, table)
@@ -185,7 +185,7 @@ fn an_edit_that_failed_does_not_come_true_in_a_crash() {
         let store = open(&sim);
         let table = store.create_table("t", schema()).unwrap();
         for number in 0..3 {
-            store.apply(&commit(&[table], number, 10), Txn::MAX, Wait::Durable).unwrap();
+            store.apply(&commit(&[table], number, 10), Txn::MAX, Durability::Durable).unwrap();
         }
         sim.fail_next(Operation::Write, "manifest", disk_full());
         assert!(store.flush(table).is_err());

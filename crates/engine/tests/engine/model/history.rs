@@ -75,7 +75,7 @@ impl fmt::Display for Changes {
 
 /// A part of a version: the contribution of one mutation.
 #[derive(Clone, Copy, Debug)]
-pub struct Part<'a> {
+pub struct VersionPart<'a> {
     pub txn: Txn,
     pub marker: bool,
     /// How it is merged into the previous parts; `None` for a first part that stands
@@ -85,7 +85,7 @@ pub struct Part<'a> {
 }
 
 /// Versions by timestamp, newest first, with the parts of each, oldest first.
-pub type Versions<'a> = BTreeMap<Reverse<i64>, Vec<Part<'a>>>;
+pub type Versions<'a> = BTreeMap<Reverse<i64>, Vec<VersionPart<'a>>>;
 pub type Row<'a> = BTreeMap<(&'a [u8], &'a [u8]), Versions<'a>>;
 
 #[derive(Default)]
@@ -171,7 +171,7 @@ impl RowHistory {
     }
 }
 
-fn cell<'r, 'a>(row: &'r mut Row<'a>, column: &'a Column, at: i64) -> &'r mut Vec<Part<'a>> {
+fn cell<'r, 'a>(row: &'r mut Row<'a>, column: &'a Column, at: i64) -> &'r mut Vec<VersionPart<'a>> {
     let versions = row.entry((&column.0, &column.1)).or_default();
     versions.entry(Reverse(at)).or_default()
 }
@@ -179,17 +179,17 @@ fn cell<'r, 'a>(row: &'r mut Row<'a>, column: &'a Column, at: i64) -> &'r mut Ve
 fn carry_out<'a>(row: &mut Row<'a>, txn: Txn, op: &'a Op) {
     match op {
         Op::Set(column, at, value) => {
-            *cell(row, column, *at) = vec![Part { txn, marker: false, fold: None, value }];
+            *cell(row, column, *at) = vec![VersionPart { txn, marker: false, fold: None, value }];
         }
         Op::Mark(column, at, value) => {
-            *cell(row, column, *at) = vec![Part { txn, marker: true, fold: None, value }];
+            *cell(row, column, *at) = vec![VersionPart { txn, marker: true, fold: None, value }];
         }
         Op::Merge(column, at, fold, value) => {
             let parts = cell(row, column, *at);
             if parts.last().is_some_and(|last| last.marker) {
                 parts.clear();
             }
-            parts.push(Part { txn, marker: false, fold: Some(*fold), value });
+            parts.push(VersionPart { txn, marker: false, fold: Some(*fold), value });
         }
         Op::DeleteCells((f, q), times) => {
             if let Some(versions) = row.get_mut(&(f.as_slice(), q.as_slice())) {
@@ -239,7 +239,7 @@ impl Fold for Append {
 }
 
 /// Returns the folded value of the parts.
-pub fn fold(parts: &[Part<'_>]) -> Vec<u8> {
+pub fn fold(parts: &[VersionPart<'_>]) -> Vec<u8> {
     let integer = |bytes: &[u8]| bytes.try_into().ok().map(i64::from_be_bytes);
     let mut value: Option<Vec<u8>> = None;
     for part in parts {

@@ -44,7 +44,7 @@ fn read(store: &Store, table: TableId, row: &[u8]) -> (Option<Vec<u8>>, Txn) {
 fn write(store: &Store, table: TableId, row: &[u8], value: &[u8], most: Txn) -> Result<Txn> {
     let mut builder = CommitBuilder::new();
     builder.table(table).row(row).set(b"f", b"n", 0, value);
-    store.apply(&builder.finish(), most, Wait::Written)
+    store.apply(&builder.finish(), most, Durability::Written)
 }
 
 fn number(value: Option<Vec<u8>>) -> u64 {

@@ -34,14 +34,14 @@ pub struct Run {
     floor: Txn,
     /// Txns that readers may still use.
     seen: Vec<Txn>,
-    snapshots: Vec<Held>,
+    snapshots: Vec<HeldSnapshot>,
     scans: Vec<(Scan, ScanCheck)>,
     pub tally: Tally,
 }
 
 /// A snapshot and the time it was taken.
 #[derive(Clone)]
-struct Held {
+struct HeldSnapshot {
     snapshot: Arc<Snapshot>,
     since: Duration,
 }
@@ -203,8 +203,12 @@ impl Run {
                 ops.iter().for_each(|op| op.push(&mut builder));
             }
         }
-        let wait =
-            self.chance.pick(&[Wait::Accepted, Wait::Accepted, Wait::Written, Wait::Durable]);
+        let wait = self.chance.pick(&[
+            Durability::Accepted,
+            Durability::Accepted,
+            Durability::Written,
+            Durability::Durable,
+        ]);
         match self.store().apply(&builder.finish(), most, wait) {
             Ok(txn) => self.committed(txn, most, &all),
             Err(Error::MutationConflict { .. }) => {
@@ -276,7 +280,8 @@ impl Run {
         if kind == 1 && wildcard {
             return;
         }
-        let error = self.store().apply(&builder.finish(), Txn::MAX, Wait::Durable).unwrap_err();
+        let error =
+            self.store().apply(&builder.finish(), Txn::MAX, Durability::Durable).unwrap_err();
         assert!(match kind {
             0 => matches!(error, Error::CellDisorder(_)),
             1 => matches!(error, Error::UnknownColumnFamily { .. }),
@@ -444,7 +449,7 @@ impl Run {
             }
             return;
         }
-        let held = Held { snapshot: self.store().snapshot(), since: self.clock.elapsed() };
+        let held = HeldSnapshot { snapshot: self.store().snapshot(), since: self.clock.elapsed() };
         assert_eq!(held.snapshot.txn(), self.store().progress().0);
         self.snapshots.push(held);
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use stele_engine::schema::Schema;
 use stele_engine::*;
 
-use super::history::{Part, Purged, RowHistory, TableHistory, Versions, fold};
+use super::history::{Purged, RowHistory, TableHistory, VersionPart, Versions, fold};
 use super::policy::{self, Ranks};
 
 /// A cell that a scan returned.
@@ -297,7 +297,7 @@ impl ScanCheck {
                         show(&fold(&parts))
                     ));
                     for part in parts {
-                        let Part { txn, marker, fold, value } = part;
+                        let VersionPart { txn, marker, fold, value } = part;
                         lines.push(format!("      {txn} {marker} {fold:?} {}", show(value)));
                     }
                 }
@@ -361,7 +361,7 @@ impl ColumnCheck<'_> {
         ways.iter().any(|way| way.matched == self.cells.len())
     }
 
-    fn stored(&self, mut way: Way, at: i64, parts: &[Part<'_>], through: Txn) -> Step {
+    fn stored(&self, mut way: Way, at: i64, parts: &[VersionPart<'_>], through: Txn) -> Step {
         let marker = parts.last().expect("a version has parts").marker;
         way.ranks.count(self.policy, at);
         let purged = policy::purges(self.policy, at, marker, way.ranks, self.now);
@@ -392,7 +392,7 @@ enum Step {
 
 /// Returns whether the parts fold to the cell. Those at or below `through` may have
 /// been purged, always an older one before a newer one.
-fn is_value(cell: &Found, parts: &[Part<'_>], through: Txn) -> bool {
+fn is_value(cell: &Found, parts: &[VersionPart<'_>], through: Txn) -> bool {
     let loose = parts.iter().filter(|part| part.txn <= through).count();
     (0..=loose).any(|gone| {
         let stored = &parts[gone..];

@@ -36,8 +36,8 @@ fn t1_after_a_failed_sync_durable_data_is_read_and_nothing_is_acknowledged() {
     let table = store.create_table("t", schema()).unwrap();
     let durable = put(&store, &set(table, "old", "1"));
     machine.sim.fail_next(Operation::Sync, "/log/", disk_error());
-    assert!(store.apply(&set(table, "new", "2"), Txn::MAX, Wait::Durable).is_err());
-    for wait in [Wait::Accepted, Wait::Written, Wait::Durable] {
+    assert!(store.apply(&set(table, "new", "2"), Txn::MAX, Durability::Durable).is_err());
+    for wait in [Durability::Accepted, Durability::Written, Durability::Durable] {
         let refused = store.apply(&set(table, "newer", "3"), Txn::MAX, wait);
         assert!(matches!(refused, Err(Error::Stopped(_))), "{refused:?}");
         assert!(matches!(store.failure(), Some(Error::Stopped(_))));
@@ -57,8 +57,8 @@ fn t2_nothing_is_saved_ahead_of_the_log() {
     let machine = Machine::new(1);
     let store = machine.open();
     let [a, b] = ["a", "b"].map(|name| store.create_table(name, schema()).unwrap());
-    store.apply(&set(a, "first", "1"), Txn::MAX, Wait::Accepted).unwrap();
-    store.apply(&set(b, "second", "2"), Txn::MAX, Wait::Accepted).unwrap();
+    store.apply(&set(a, "first", "1"), Txn::MAX, Durability::Accepted).unwrap();
+    store.apply(&set(b, "second", "2"), Txn::MAX, Durability::Accepted).unwrap();
     let survived = thread::scope(|scope| {
         let held = machine.hold_syncs("/log/");
         let flush = scope.spawn(|| store.flush(b));

@@ -108,7 +108,7 @@ pub fn count(table: TableId, row: &str) -> Commit {
 }
 
 pub fn put(store: &Store, commit: &Commit) -> Txn {
-    store.apply(commit, Txn::MAX, Wait::Durable).unwrap()
+    store.apply(commit, Txn::MAX, Durability::Durable).unwrap()
 }
 
 /// Returns rows and values, in order.

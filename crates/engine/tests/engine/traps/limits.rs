@@ -19,7 +19,7 @@ fn what_is_too_large_is_refused_whole_with_the_limit() {
     let store = machine.open_with(options);
     let table = store.create_table("t", schema()).unwrap();
     let refused = |commit: Commit, message: &str| {
-        let error = store.apply(&commit, Txn::MAX, Wait::Durable).unwrap_err();
+        let error = store.apply(&commit, Txn::MAX, Durability::Durable).unwrap_err();
         assert_eq!(error.to_string(), message);
         assert_eq!(cells(&store, table, View::Latest), pairs(&[]));
     };

@@ -80,11 +80,11 @@ fn t8_a_txn_from_before_a_reopen_can_only_conflict() {
     let before = put(&store, &set(table, "r", "1"));
     store.close().unwrap();
     let store = machine.open();
-    let stale = store.apply(&set(table, "r", "2"), before, Wait::Durable);
+    let stale = store.apply(&set(table, "r", "2"), before, Durability::Durable);
     assert!(matches!(&stale, Err(error @ Error::MutationConflict { .. }) if error.is_retryable()));
     let fresh = store.read(table, ScanSpec::row(b"r"), |_| {}).unwrap();
     assert!(fresh > before);
-    store.apply(&set(table, "r", "2"), fresh, Wait::Durable).unwrap();
+    store.apply(&set(table, "r", "2"), fresh, Durability::Durable).unwrap();
 }
 
 #[test]
@@ -120,11 +120,11 @@ fn t9_a_commit_over_several_tables_is_all_or_nothing() {
         commit.table(b).row(b"r").set(family, b"q", 1, value);
         commit.finish()
     };
-    let refused = store.apply(&both(b"unknown", b"1"), Txn::MAX, Wait::Durable);
+    let refused = store.apply(&both(b"unknown", b"1"), Txn::MAX, Durability::Durable);
     assert!(matches!(refused, Err(Error::UnknownColumnFamily { .. })));
     let scanned = store.read(a, ScanSpec::default(), |_| {}).unwrap();
     put(&store, &set(b, "r", "other"));
-    let refused = store.apply(&both(b"f", b"2"), scanned, Wait::Durable);
+    let refused = store.apply(&both(b"f", b"2"), scanned, Durability::Durable);
     assert!(matches!(refused, Err(Error::MutationConflict { .. })));
     assert_eq!(cells(&store, a, View::Latest), pairs(&[]));
     put(&store, &both(b"f", b"3"));
@@ -237,10 +237,10 @@ fn r1_1_8_conflict_memory_is_bounded_and_errs_on_the_safe_side() {
     for number in 0..20 {
         put(&store, &set(table, &format!("{number}"), "x"));
     }
-    let refused = store.apply(&set(table, "untouched", "x"), early, Wait::Durable);
+    let refused = store.apply(&set(table, "untouched", "x"), early, Durability::Durable);
     assert!(matches!(refused, Err(Error::MutationConflict { .. })));
     let now = store.read(table, ScanSpec::row(b"untouched"), |_| {}).unwrap();
-    store.apply(&set(table, "untouched", "x"), now, Wait::Durable).unwrap();
+    store.apply(&set(table, "untouched", "x"), now, Durability::Durable).unwrap();
 }
 
 #[test]
@@ -254,8 +254,8 @@ fn r1_1_9_of_two_inserts_if_absent_one_wins() {
         (found == 0).then_some(txn)
     };
     let (one, two) = (absent().unwrap(), absent().unwrap());
-    store.apply(&set(table, "r", "one"), one, Wait::Durable).unwrap();
-    let second = store.apply(&set(table, "r", "two"), two, Wait::Durable);
+    store.apply(&set(table, "r", "one"), one, Durability::Durable).unwrap();
+    let second = store.apply(&set(table, "r", "two"), two, Durability::Durable);
     assert!(matches!(second, Err(Error::MutationConflict { .. })));
     assert!(absent().is_none());
     assert_eq!(cells(&store, table, View::Durable), pairs(&[("r", "one")]));
@@ -273,7 +273,7 @@ fn r1_1_13_and_14_sync_answers_with_the_durable_txn_and_never_waits_for_the_futu
     assert_eq!(store.sync(first).unwrap(), last);
     assert_eq!(store.sync(Txn::MAX).unwrap(), last);
     assert_eq!(machine.sim.counters().syncs, syncs, "an idle store has nothing to sync");
-    let accepted = store.apply(&set(table, "r", "3"), Txn::MAX, Wait::Accepted).unwrap();
+    let accepted = store.apply(&set(table, "r", "3"), Txn::MAX, Durability::Accepted).unwrap();
     assert_eq!(store.progress().0, last);
     assert_eq!(store.sync(Txn::MAX).unwrap(), accepted);
 }
@@ -284,7 +284,7 @@ fn r1_1_15_an_unknown_family_is_refused_and_nothing_is_applied() {
     let store = machine.open();
     let table = store.create_table("t", schema()).unwrap();
     let commit = to_row(table, b"r", |c| c.set(b"f", b"q", 1, b"x").set(b"no", b"q", 1, b"x"));
-    let refused = store.apply(&commit, Txn::MAX, Wait::Durable).unwrap_err();
+    let refused = store.apply(&commit, Txn::MAX, Durability::Durable).unwrap_err();
     assert_eq!(refused.to_string(), "table t has no column family \"no\"");
     assert_eq!(cells(&store, table, View::Latest), pairs(&[]));
 }

@@ -7,7 +7,7 @@ use stele_engine::{Commit, ScanSpec};
 
 use crate::command::Alarm;
 use crate::error::Result;
-use crate::state::{Change, KeyLockInfo, Sample, Staged, State, Watermarks, value_spec};
+use crate::state::{Change, KeyLockInfo, MemberState, Sample, Staged, Watermarks, value_spec};
 use crate::watch::Event;
 
 /// Commits a part of an entry.
@@ -15,7 +15,7 @@ pub type CommitPart<'a> = &'a dyn Fn(&Commit) -> Result<()>;
 
 /// The changes of an entry so far.
 pub struct Overlay<'a> {
-    pub state: &'a State,
+    pub state: &'a MemberState,
     /// The revision at which the stored state is read; later changes of the
     /// overlay are in `keys`. Rises when a part of the entry is committed.
     pub(super) base: i64,
@@ -65,7 +65,7 @@ pub struct KeyChange {
 impl<'a> Overlay<'a> {
     /// Creates an overlay on the stored state as of `watermarks`.
     pub fn new(
-        state: &'a State,
+        state: &'a MemberState,
         watermarks: Watermarks,
         watched: bool,
         commit_part: CommitPart<'a>,

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
-use stele_engine::Wait;
+use stele_engine::Durability;
 
 use super::command::disk_bytes;
 use super::meter::{Measured, Tally, measure};
@@ -34,19 +34,23 @@ pub fn run(workload: &Workload, dir: &Path, seconds: f64) -> anyhow::Result<(Vec
     done.push(measure(("scan", "scan"), workload, || workload.scan(false).map(Tally::once))?);
 
     let overwrites = [
-        (("put", "put"), 1, Wait::Written),
-        (("durable_batch", "durable, 100 per commit"), BATCH, Wait::Durable),
-        (("durable_put", "durable put"), 1, Wait::Durable),
+        (("put", "put"), 1, Durability::Written),
+        (("durable_batch", "durable, 100 per commit"), BATCH, Durability::Durable),
+        (("durable_put", "durable put"), 1, Durability::Durable),
     ];
-    for (phase, count, wait) in overwrites {
+    for (phase, count, durability) in overwrites {
         done.push(measure(phase, workload, || {
-            Tally::until(deadline(), || workload.overwrite(count, &mut random, wait).map(Some))
+            Tally::until(deadline(), || {
+                workload.overwrite(count, &mut random, durability).map(Some)
+            })
         })?);
     }
     done.push(measure(("durable_put_16", "durable put, 16 threads"), workload, || {
         run_in_threads(16, |thread| {
             let mut random = Random::new(1000 + thread);
-            Tally::until(deadline(), || workload.overwrite(1, &mut random, Wait::Durable).map(Some))
+            Tally::until(deadline(), || {
+                workload.overwrite(1, &mut random, Durability::Durable).map(Some)
+            })
         })
     })?);
     Ok((done, filled))
@@ -69,7 +73,7 @@ fn fill(workload: &Workload) -> anyhow::Result<Tally> {
         next = batch.end;
         let shuffled = |at: u64| (u128::from(at) * u128::from(FILL_STEP) % u128::from(keys)) as u64;
         workload
-            .put(batch.map(|at| key(shuffled(at))).collect(), &mut random, Wait::Written)
+            .put(batch.map(|at| key(shuffled(at))).collect(), &mut random, Durability::Written)
             .map(Some)
     })
 }

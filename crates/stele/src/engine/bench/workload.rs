@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use stele_engine::schema::{Family, Schema};
 use stele_engine::world::World;
-use stele_engine::{CommitBuilder, Options, ScanSpec, Store, TableId, Txn, Wait};
+use stele_engine::{CommitBuilder, Durability, Options, ScanSpec, Store, TableId, Txn};
 
 const FAMILY: &[u8] = b"f";
 const QUALIFIER: &[u8] = b"q";
@@ -94,7 +94,7 @@ impl Workload {
         &self,
         mut keys: Vec<[u8; 16]>,
         random: &mut Random,
-        wait: Wait,
+        durability: Durability,
     ) -> anyhow::Result<u64> {
         keys.sort_unstable();
         keys.dedup();
@@ -105,14 +105,19 @@ impl Workload {
             random.fill(&mut value);
             commit.row(key).set(FAMILY, QUALIFIER, 0, &value);
         }
-        self.store.apply(&commit.finish(), Txn::MAX, wait)?;
+        self.store.apply(&commit.finish(), Txn::MAX, durability)?;
         Ok(keys.len() as u64)
     }
 
     /// Overwrites `count` random keys in one commit.
-    pub fn overwrite(&self, count: usize, random: &mut Random, wait: Wait) -> anyhow::Result<u64> {
+    pub fn overwrite(
+        &self,
+        count: usize,
+        random: &mut Random,
+        durability: Durability,
+    ) -> anyhow::Result<u64> {
         let keys = (0..count).map(|_| key(random.below(self.shape.keys))).collect();
-        self.put(keys, random, wait)
+        self.put(keys, random, durability)
     }
 
     /// Reads one random key.

@@ -220,7 +220,7 @@ fn latency(text: &str) -> Result<(Duration, Duration), String> {
         None => (time(text)?, time(text)?),
     };
     if least > most {
-        return Err(format!("latency={text}: the shorter time comes first"));
+        return Err(format!("latency={text}: the first time must be the shorter one"));
     }
     if most > LATENCY_MAX {
         return Err(format!("latency={text}: at most {} s", LATENCY_MAX.as_secs()));

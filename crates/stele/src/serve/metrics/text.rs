@@ -44,7 +44,7 @@ pub fn process_numbers() -> String {
 
 fn write_health(text: &mut Text, parts: &[(&'static str, Option<String>)]) {
     let name = "stele_healthy";
-    text.head(name, Kind::Gauge, "Whether a part of the server serves (1) or has failed (0).");
+    text.head(name, Kind::Gauge, "Whether a component of the server serves (1) or has failed (0).");
     for (part, failure) in parts {
         text.sample(name, &[("part", part)], u8::from(failure.is_none()));
     }
@@ -117,7 +117,11 @@ fn write_calls(text: &mut Text, metrics: &Metrics) {
     let help = "Responses that were ended because the client did not read them.";
     text.counter("stele_streams_stalled_total", help, stalled);
     let waiting = offload::in_place_now();
-    text.gauge("stele_calls_waiting_in_place", "Calls that occupy a thread to wait.", waiting);
+    text.gauge(
+        "stele_calls_waiting_in_place",
+        "Calls that block a thread while they wait for the disk or a lock.",
+        waiting,
+    );
 }
 
 fn write_histogram(text: &mut Text, name: &str, method: &Method) {
@@ -152,7 +156,11 @@ fn write_connections(text: &mut Text, metrics: &Metrics) {
 
 fn write_engine(text: &mut Text, store: &StoreStats) {
     let (log, cache) = (&store.log, &store.cache);
-    text.gauge("stele_memory_used_bytes", "Cells not yet on disk.", store.memory_used_bytes);
+    text.gauge(
+        "stele_memory_used_bytes",
+        "Memory used by cells that are not yet on disk.",
+        store.memory_used_bytes,
+    );
     text.gauge(
         "stele_memory_limit_bytes",
         "Limit of stele_memory_used_bytes.",
@@ -171,7 +179,7 @@ fn write_engine(text: &mut Text, store: &StoreStats) {
         "Bytes waiting to be written to the log.",
         store.log_queued_bytes,
     );
-    text.head("stele_throttled_total", Kind::Counter, "Commits that had to wait.");
+    text.head("stele_throttled_total", Kind::Counter, "Commits that were delayed, by reason.");
     let reasons = [
         ("memory", store.throttled),
         ("chains", store.throttled_by_chains),
@@ -188,7 +196,7 @@ fn write_engine(text: &mut Text, store: &StoreStats) {
         "Outputs of compactions that replaced their inputs.",
         parts,
     );
-    text.gauge("stele_chain_longest", "Fragments in the longest chain.", store.chain_longest);
+    text.gauge("stele_chain_longest", "Runs in the longest chain.", store.chain_longest);
     text.gauge("stele_fragments", "Fragments on disk.", store.fragments);
     text.gauge("stele_fragment_bytes", "Bytes of disk fragments.", store.fragment_bytes);
     let damaged = store.fragments_damaged;

@@ -41,7 +41,7 @@ pub struct Tls {
 
 /// The effective settings, merged from all sources.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct EffectiveSettings {
     pub data: Data,
     pub listen: String,
     pub grpc_port: Port,
@@ -65,14 +65,14 @@ pub struct Settings {
     pub catalogue: bool,
 }
 
-impl Settings {
+impl EffectiveSettings {
     /// Resolves flags and variables (already combined by `clap`) and the file.
-    pub fn resolve(flags: Flags) -> anyhow::Result<Settings> {
+    pub fn resolve(flags: Flags) -> anyhow::Result<EffectiveSettings> {
         let file = match &flags.config {
             Some(path) => PartialSettings::read(path)?,
             None => PartialSettings::default(),
         };
-        Settings::merge(flags.settings, file)
+        EffectiveSettings::merge(flags.settings, file)
     }
 
     /// Returns the fault injector, if injection is enabled.
@@ -90,7 +90,7 @@ impl Settings {
     }
 
     /// Merges two sources, of which the first takes precedence, and the defaults.
-    fn merge(first: PartialSettings, then: PartialSettings) -> anyhow::Result<Settings> {
+    fn merge(first: PartialSettings, then: PartialSettings) -> anyhow::Result<EffectiveSettings> {
         let data = data(&first, &then)?;
         let given = first.or(then);
         let memory = given.memory.unwrap_or(MEMORY);
@@ -98,7 +98,7 @@ impl Settings {
             bail!("--memory {memory} is too small: use at least {MEMORY_MIN}");
         }
         let duration = |time: Option<TimeSpan>, default| time.map_or(default, |time| time.0);
-        Ok(Settings {
+        Ok(EffectiveSettings {
             data,
             names: NameSettings::new(&given),
             metastore: MetastoreSettings::new(&given),
@@ -167,7 +167,7 @@ mod tests {
         let first = PartialSettings { grpc_port: Some(Port::Off), ..PartialSettings::default() };
         let then =
             file("grpc-port = 1\nhttp-port = \"off\"\nmemory = \"64MiB\"\nshutdown-grace = \"1s\"");
-        let settings = Settings::merge(first, then).unwrap();
+        let settings = EffectiveSettings::merge(first, then).unwrap();
         assert_eq!((settings.grpc_port, settings.http_port), (Port::Off, Port::Off));
         assert_eq!((settings.memory, settings.request_memory), (Size(64 << 20), None));
         let shares = Shares::of(&settings);
@@ -181,20 +181,20 @@ mod tests {
     #[test]
     fn an_earlier_place_decides_where_data_lives() {
         let flags = PartialSettings { ephemeral: Some(true), ..PartialSettings::default() };
-        let merged = Settings::merge(flags.clone(), file("data = 'x'")).unwrap();
+        let merged = EffectiveSettings::merge(flags.clone(), file("data = 'x'")).unwrap();
         assert_eq!(merged.data, Data::Ephemeral);
         let flags = PartialSettings { data: Some("y".into()), ..flags };
-        let both = Settings::merge(flags.clone(), PartialSettings::default()).unwrap_err();
+        let both = EffectiveSettings::merge(flags.clone(), PartialSettings::default()).unwrap_err();
         assert!(both.to_string().contains("either --data or --ephemeral"), "{both}");
         let flags = PartialSettings { ephemeral: None, ..flags };
-        let merged = Settings::merge(flags, file("ephemeral = true")).unwrap();
+        let merged = EffectiveSettings::merge(flags, file("ephemeral = true")).unwrap();
         assert_eq!(merged.data, Data::Dir("y".into()));
     }
 
     #[test]
     fn ephemeral_false_leaves_the_directory_to_the_file() {
         let flags = PartialSettings { ephemeral: Some(false), ..PartialSettings::default() };
-        let merged = |text| Settings::merge(flags.clone(), file(text)).unwrap().data;
+        let merged = |text| EffectiveSettings::merge(flags.clone(), file(text)).unwrap().data;
         assert_eq!(merged("data = 'x'"), Data::Dir("x".into()));
         assert_eq!(merged("data = 'x'\nephemeral = true"), Data::Dir("x".into()));
         assert_eq!(merged("ephemeral = true"), Data::Dir("stele-data".into()));
@@ -203,8 +203,9 @@ mod tests {
 
     #[test]
     fn catalogues_are_served_unless_the_file_says_otherwise() {
-        let served =
-            |text| Settings::merge(PartialSettings::default(), file(text)).unwrap().catalogue;
+        let served = |text| {
+            EffectiveSettings::merge(PartialSettings::default(), file(text)).unwrap().catalogue
+        };
         assert!(served("") && served("[catalogue]\nenabled = true"));
         assert!(!served("[catalogue]\nenabled = false"));
         assert!(toml::from_str::<PartialSettings>("[catalogue]\nenable = false").is_err());
@@ -224,11 +225,15 @@ mod tests {
     #[test]
     fn half_a_tls_setting_is_refused() {
         for text in ["tls-cert = 'c'", "tls-key = 'k'", "tls-client-ca = 'a'"] {
-            assert!(Settings::merge(file(text), PartialSettings::default()).is_err(), "{text}");
+            assert!(
+                EffectiveSettings::merge(file(text), PartialSettings::default()).is_err(),
+                "{text}"
+            );
         }
-        let tls = Settings::merge(file("tls-cert='c'\ntls-key='k'"), PartialSettings::default())
-            .unwrap()
-            .tls;
+        let tls =
+            EffectiveSettings::merge(file("tls-cert='c'\ntls-key='k'"), PartialSettings::default())
+                .unwrap()
+                .tls;
         assert_eq!(tls, Some(Tls { cert: "c".into(), key: "k".into(), client_ca: None }));
     }
 }

@@ -173,7 +173,7 @@ fn a_snapshot_is_saved_checked_and_restored_into_a_new_server() {
     assert_eq!((&status["keys"], &status["revision"]), (&json!(2), &json!(3)));
     let refused = run(&at, &["snapshot", "restore", &file, "--data", &old]);
     let refused = String::from_utf8(refused.stderr).unwrap();
-    assert!(refused.contains("exists already"), "{refused}");
+    assert!(refused.contains("already exists"), "{refused}");
     assert!(server.terminate().status.success());
 
     let restored =
