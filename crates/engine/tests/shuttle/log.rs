@@ -292,7 +292,7 @@ fn scale_5_3_acknowledgements_come_in_order_with_two_groups_under_way() {
     explore(6_000, move || {
         let bench = Bench::new();
         let first = bench.enqueue().unwrap();
-        bench.wait(first, Durability::Durable).unwrap();
+        bench.log.wait(first, Durability::Durable).unwrap();
         if thread_rng().gen_range(0..3) == 0 {
             bench.disk.fail_after(thread_rng().gen_range(0..8));
         }
