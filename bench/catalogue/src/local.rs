@@ -10,12 +10,14 @@ use stele_catalogue::service::{Answer, Cancellation, Direction, Get, Walk, WalkS
 use stele_catalogue::{Catalogues, Fid};
 use stele_engine::world::World;
 use stele_engine::{Options, Store};
+use stele_tables::Tables;
 
 use crate::data::{CACHE_BYTES, key, mix, touch, value};
 use crate::meter::{print_rate, print_ratio, rate};
 
 pub struct Local {
     pub service: Arc<Catalogues>,
+    store: Arc<Store>,
     pub fid: Fid,
     pub records: u64,
 }
@@ -60,10 +62,10 @@ impl Local {
         let mut options = Options::default();
         options.memory.cache_bytes = CACHE_BYTES;
         let dir = dir.join(format!("stele-{records}"));
-        let store = Store::open(&dir, options, World::real())?;
-        let service = Arc::new(Catalogues::open(Arc::new(store))?);
+        let store = Arc::new(Store::open(&dir, options, World::real())?);
+        let service = Arc::new(Catalogues::open(Tables::new(store.clone()))?);
         let fid = Fid::of_id(1000).expect("1000 fits in an id");
-        let local = Local { service, fid, records };
+        let local = Local { service, store, fid, records };
         let fids = vec![Bytes::copy_from_slice(fid.bytes())];
         let request = CreateRequest { fids: fids.clone(), flags: 0 };
         local.service.wait_until_durable(local.service.create(&request)?)?;
@@ -80,9 +82,9 @@ impl Local {
 
     /// Flushes and compacts all tables.
     pub fn compact(&self) -> Result<()> {
-        for (table, _) in self.service.store().tables() {
-            self.service.store().flush(table)?;
-            self.service.store().compact(table)?;
+        for (table, _) in self.store.tables() {
+            self.store.flush(table)?;
+            self.store.compact(table)?;
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use stele_bigtable::Api;
 use stele_bigtable_client::{Client, Options};
 use stele_engine::Store as Engine;
 use stele_engine::world::World;
+use stele_tables::Tables;
 use stele_traces::ingest::Files;
 use stele_traces::store::{Commit, Entry, NewCommit, Put, TableSettings, Value, Window};
 use stele_traces::{CommitIndex, Digest, Kind, Params, Query, Store};
@@ -29,7 +30,7 @@ impl Served {
         options.memory.cache_bytes = 512 << 20;
         options.flush.fragment_bytes = 64 << 20;
         let engine = Arc::new(Engine::open(dir, options, World::real())?);
-        let api = Api::new(engine.clone())?;
+        let api = Api::new(Tables::new(engine.clone()))?;
         let options = Options::new("in process", "stele", "traces");
         Ok(Served { engine, client: Client::in_process(api.routes(), options) })
     }

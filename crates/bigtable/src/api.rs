@@ -1,8 +1,7 @@
-//! The API of one store as gRPC services.
+//! The API of one server's tables as gRPC services.
 
 use std::sync::Arc;
 
-use stele_engine::Store;
 use stele_engine::world::{Clock, SystemClock, SystemRandom};
 use stele_grpc::Services;
 use tonic::service::Routes;
@@ -14,7 +13,7 @@ use crate::table::Tables;
 
 pub use stele_bigtable_proto::MESSAGE_BYTES_MAX;
 
-/// The Bigtable API over one store.
+/// The Bigtable API over the tables of a server.
 #[derive(Clone)]
 pub struct Api {
     tables: Arc<Tables>,
@@ -23,14 +22,14 @@ pub struct Api {
 }
 
 impl Api {
-    /// Creates the API over a store.
-    pub fn new(store: Arc<Store>) -> Result<Api> {
-        Api::with_clock(store, Arc::new(SystemClock::new()))
+    /// Creates the API over tables.
+    pub fn new(tables: stele_tables::Tables) -> Result<Api> {
+        Api::with_clock(tables, Arc::new(SystemClock::new()))
     }
 
     /// Creates the API with a clock that assigns timestamps to cells.
-    pub fn with_clock(store: Arc<Store>, clock: Arc<dyn Clock>) -> Result<Api> {
-        let tables = Arc::new(Tables::open(store)?);
+    pub fn with_clock(tables: stele_tables::Tables, clock: Arc<dyn Clock>) -> Result<Api> {
+        let tables = Arc::new(Tables::open(tables)?);
         let random = Arc::new(SystemRandom::new());
         let data = Arc::new(Data::new(tables.clone(), clock.clone(), random)?);
         Ok(Api { tables, data, clock })

@@ -6,27 +6,25 @@
 //! engine commit. A read becomes an engine scan, narrowed to what the filter
 //! ([`filter`]) can pass; its cells are encoded into the chunks of the
 //! response as they are read. Failures are an [`Error`], and each error has exactly
-//! one gRPC status. [`Api`] joins the services over one store; the project of
-//! [`reserved`] can only be accessed within the process.
+//! one gRPC status. [`Api`] joins the services over the tables of a server; the
+//! project of [`reserved`] can only be accessed within the process.
 //!
 //! An API that is called within the process:
 //!
 //! ```
-//! use std::sync::Arc;
-//!
 //! use stele_bigtable::Api;
 //! use stele_bigtable::proto::v2::bigtable_client::BigtableClient;
 //! use stele_bigtable::proto::v2::read_modify_write_rule::Rule;
 //! use stele_bigtable::proto::v2::{ReadModifyWriteRowRequest, ReadModifyWriteRule};
 //! use stele_bigtable::table::{Definition, Family};
+//! use stele_engine::Options;
 //! use stele_engine::world::World;
-//! use stele_engine::{Options, Store};
+//! use stele_tables::Tables;
 //!
 //! # let runtime = tokio::runtime::Runtime::new().unwrap();
 //! # runtime.block_on(async {
 //! let dir = tempfile::tempdir()?;
-//! let store = Store::open(dir.path(), Options::default(), World::real())?;
-//! let api = Api::new(Arc::new(store))?;
+//! let api = Api::new(Tables::open(dir.path(), Options::default(), World::real())?)?;
 //! let name = "projects/p/instances/i/tables/visits";
 //! let families = [("f".to_string(), Family::default())].into();
 //! api.tables().create(name, Definition { families, ..Definition::default() })?;

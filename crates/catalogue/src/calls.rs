@@ -222,7 +222,7 @@ impl Served for Calls {
     async fn fsync(&self, request: Request<FsyncRequest>) -> Result<Response<FsyncReply>, Status> {
         let txn = self.service.known_txn(request.get_ref().txn)?;
         self.service.durable(txn).await?;
-        replied(FsyncReply { durable: self.service.store().progress().0.raw() })
+        replied(FsyncReply { durable: self.service.durable_txn()?.raw() })
     }
 
     async fn await_deathrow(
@@ -238,16 +238,17 @@ impl Served for Calls {
 mod tests {
     use std::sync::mpsc;
 
+    use stele_engine::Options;
     use stele_engine::world::World;
-    use stele_engine::{Options, Store};
+    use stele_tables::Tables;
 
     use super::*;
 
     #[tokio::test]
     async fn long_work_ends_when_its_call_is_dropped() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path(), Options::default(), World::real()).unwrap();
-        let calls = Calls::new(Arc::new(Catalogues::open(Arc::new(store)).unwrap()));
+        let tables = Tables::open(dir.path(), Options::default(), World::real()).unwrap();
+        let calls = Calls::new(Arc::new(Catalogues::open(tables).unwrap()));
         let (begun, begins) = tokio::sync::oneshot::channel();
         let (ended, ends) = mpsc::channel();
         let work = move |_: &Arc<Catalogues>, (): &(), cancellation: &Cancellation| {

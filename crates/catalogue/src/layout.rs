@@ -2,7 +2,8 @@
 //! `docs/catalogue.md` describes the same for readers.
 
 use stele_engine::schema::{Family, Purge, Schema};
-use stele_engine::{RowRange, Store, TableId};
+use stele_engine::{RowRange, TableId};
+use stele_tables::Tables;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::error::Result;
@@ -29,21 +30,22 @@ const TOTALS: u8 = 0;
 /// Distinguishes catalogues with the same id; never reused.
 pub type Object = u64;
 
+/// The tables of the catalogues.
 #[derive(Clone, Copy, Debug)]
-pub struct Tables {
+pub struct TableIds {
     pub meta: TableId,
     records: [TableId; RECORD_TABLES],
 }
 
-impl Tables {
-    /// Opens the tables of a store, or creates them.
-    pub fn open(store: &Store) -> Result<Tables> {
-        let meta = open_table(store, META_TABLE)?;
+impl TableIds {
+    /// Finds the tables, or creates them.
+    pub fn open(tables: &Tables) -> Result<TableIds> {
+        let meta = open_table(tables, META_TABLE)?;
         let mut records = [meta; RECORD_TABLES];
         for (number, table) in records.iter_mut().enumerate() {
-            *table = open_table(store, &format!("catalogue/records/{number}"))?;
+            *table = open_table(tables, &format!("catalogue/records/{number}"))?;
         }
-        Ok(Tables { meta, records })
+        Ok(TableIds { meta, records })
     }
 
     /// Returns the table with the records of a catalogue.
@@ -52,13 +54,13 @@ impl Tables {
     }
 }
 
-fn open_table(store: &Store, name: &str) -> Result<TableId> {
-    if let Some(table) = store.table(name) {
+fn open_table(tables: &Tables, name: &str) -> Result<TableId> {
+    if let Some(table) = tables.table(name) {
         return Ok(table);
     }
     // A record is one cell; a new value replaces the old one.
     let family = Family::with_purge(FAMILY, Purge::MaxVersions(1));
-    Ok(store.create_table(name, Schema::with_families([family])?)?)
+    Ok(tables.create(name, Schema::with_families([family])?)?)
 }
 
 /// The rows of one table with a common prefix: the records of one catalogue.

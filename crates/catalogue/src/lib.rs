@@ -25,14 +25,15 @@
 //!
 //! use stele_catalogue::client::{Client, NewRecord};
 //! use stele_catalogue::{Catalogues, Fid, Server};
+//! use stele_engine::Options;
 //! use stele_engine::world::World;
-//! use stele_engine::{Options, Store};
+//! use stele_tables::Tables;
 //!
 //! # #[tokio::main]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let dir = tempfile::tempdir()?;
-//! let store = Store::open(dir.path(), Options::default(), World::real())?;
-//! let service = Arc::new(Catalogues::open(Arc::new(store))?);
+//! let tables = Tables::open(dir.path(), Options::default(), World::real())?;
+//! let service = Arc::new(Catalogues::open(tables)?);
 //! let client = Client::in_process(Server::new(service).routes());
 //!
 //! let fid: Fid = "i|1:1".parse()?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use stele_engine::world::Clock;
-use stele_engine::{Snapshot, Store, Txn, View};
+use stele_engine::{Snapshot, Txn, View};
 
 use crate::error::{Error, Result};
 use crate::limits::{PINS_MAX, SNAPSHOT_AGE_MAX};
@@ -23,8 +23,8 @@ pub struct ReadSnapshot {
 }
 
 impl ReadSnapshot {
-    pub fn new(store: &Store, clock: &Arc<dyn Clock>) -> ReadSnapshot {
-        ReadSnapshot { snapshot: store.snapshot(), clock: clock.clone(), created: clock.elapsed() }
+    pub fn new(snapshot: Arc<Snapshot>, clock: &Arc<dyn Clock>) -> ReadSnapshot {
+        ReadSnapshot { snapshot, clock: clock.clone(), created: clock.elapsed() }
     }
 
     pub fn txn(&self) -> Txn {
@@ -117,8 +117,8 @@ impl Pins {
 
 #[cfg(test)]
 mod tests {
-    use stele_engine::Options;
     use stele_engine::world::{ManualClock, World};
+    use stele_engine::{Options, Store};
 
     use super::*;
 
@@ -135,7 +135,7 @@ mod tests {
         let (store, clock) = store(dir.path());
         let dyn_clock: Arc<dyn Clock> = clock.clone();
         let pins = Pins::default();
-        let txn = pins.pin(ReadSnapshot::new(&store, &dyn_clock)).unwrap();
+        let txn = pins.pin(ReadSnapshot::new(store.snapshot(), &dyn_clock)).unwrap();
         let while_used = Duration::from_secs(20);
         for _ in 0..SNAPSHOT_AGE_MAX.as_secs() / while_used.as_secs() {
             pins.get(txn.raw()).unwrap();
@@ -145,7 +145,7 @@ mod tests {
         clock.advance(Duration::from_secs(31));
         assert!(matches!(pins.get(txn.raw()), Err(Error::Unpinned(unpinned)) if unpinned == txn));
         assert!(!pins.release(txn));
-        let txn = pins.pin(ReadSnapshot::new(&store, &dyn_clock)).unwrap();
+        let txn = pins.pin(ReadSnapshot::new(store.snapshot(), &dyn_clock)).unwrap();
         clock.advance(Duration::from_secs(31));
         assert!(pins.get(txn.raw()).is_err(), "it was not used");
     }
@@ -155,7 +155,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (store, clock) = store(dir.path());
         let dyn_clock: Arc<dyn Clock> = clock.clone();
-        let snapshot = ReadSnapshot::new(&store, &dyn_clock);
+        let snapshot = ReadSnapshot::new(store.snapshot(), &dyn_clock);
         for _ in 0..3 * SNAPSHOT_AGE_MAX.as_secs() / 20 {
             snapshot.renew().unwrap();
             clock.advance(Duration::from_secs(20));
@@ -171,8 +171,8 @@ mod tests {
         let (store, clock) = store(dir.path());
         let clock: Arc<dyn Clock> = clock;
         let pins = Pins::default();
-        let first = pins.pin(ReadSnapshot::new(&store, &clock)).unwrap();
-        let second = pins.pin(ReadSnapshot::new(&store, &clock)).unwrap();
+        let first = pins.pin(ReadSnapshot::new(store.snapshot(), &clock)).unwrap();
+        let second = pins.pin(ReadSnapshot::new(store.snapshot(), &clock)).unwrap();
         assert_eq!(first, second, "nothing was written between them");
         assert!(pins.release(first));
         pins.get(second.raw()).unwrap();

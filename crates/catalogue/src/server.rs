@@ -159,8 +159,9 @@ pub(crate) fn routed<T>() -> Result<Response<T>, Status> {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use stele_engine::Options;
     use stele_engine::world::World;
-    use stele_engine::{Options, Store};
+    use stele_tables::Tables;
 
     use super::*;
     use crate::fid::Fid;
@@ -170,8 +171,8 @@ mod tests {
     fn service(dir: &std::path::Path) -> Arc<Catalogues> {
         let mut options = Options::default();
         options.log.sync = false;
-        let store = Store::open(dir, options, World::real()).unwrap();
-        Arc::new(Catalogues::open(Arc::new(store)).unwrap())
+        let tables = Tables::open(dir, options, World::real()).unwrap();
+        Arc::new(Catalogues::open(tables).unwrap())
     }
 
     fn target() -> Option<Target> {

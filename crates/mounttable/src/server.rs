@@ -276,16 +276,16 @@ impl Service for Server {
 mod tests {
     use stele_bigtable::Api;
     use stele_bigtable_client::{Client, Options};
-    use stele_engine::Store;
     use stele_engine::world::World;
+    use stele_tables::Tables;
 
     use super::*;
 
     #[tokio::test]
     async fn checks_run_one_at_a_time_and_end_with_their_callers() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path(), Default::default(), World::real()).unwrap();
-        let services = Api::new(Arc::new(store)).unwrap().services();
+        let tables = Tables::open(dir.path(), Default::default(), World::real()).unwrap();
+        let services = Api::new(tables).unwrap().services();
         let client = Client::in_process(services, Options::new("in process", "names", "tests"));
         let table = Mounttable::new(&client, Default::default()).unwrap();
         let server = Server::new(table.clone(), Tokens::default());

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use stele_engine::RowRange;
 use stele_engine::world::Clock;
+use stele_engine::{RowRange, Txn};
 use tonic::{Request, Response, Status};
 
 use super::operations::TableUpdate;
@@ -23,9 +23,9 @@ use crate::proto::admin::{
 };
 use crate::proto::longrunning::Operation;
 use crate::reserved;
-use crate::table::{Definition, ROW_KEY_BYTES_MAX, Tables};
+use crate::table::{self, Definition, ROW_KEY_BYTES_MAX, Tables};
 
-/// Administers the tables of a store.
+/// Administers the tables of a server.
 pub struct TableAdmin {
     tables: Arc<Tables>,
     clock: Arc<dyn Clock>,
@@ -34,6 +34,12 @@ pub struct TableAdmin {
 impl TableAdmin {
     pub fn new(tables: Arc<Tables>, clock: Arc<dyn Clock>) -> TableAdmin {
         TableAdmin { tables, clock }
+    }
+
+    /// Returns the newest durable and the newest accepted txn of a table.
+    fn progress(&self, table: &table::Table) -> Result<(Txn, Txn)> {
+        let local = self.tables.local(table.id, b"");
+        Ok(self.tables.tenure().open(local.progress())?)
     }
 }
 
@@ -134,7 +140,7 @@ impl BigtableTableAdmin for TableAdmin {
     ) -> Result<Response<GenerateConsistencyTokenResponse>, Status> {
         reserved::check(request.extensions(), &request.get_ref().name)?;
         let table = self.tables.get(&request.get_ref().name)?;
-        let (_, latest) = self.tables.store().progress();
+        let (_, latest) = self.progress(&table)?;
         let consistency_token = consistency_token::seal(self.tables.store_id(), table.id, latest);
         Ok(Response::new(GenerateConsistencyTokenResponse { consistency_token }))
     }
@@ -151,7 +157,7 @@ impl BigtableTableAdmin for TableAdmin {
             .ok_or_else(|| {
                 Error::Invalid(format!("Invalid consistency token: it was not issued for {name}"))
             })?;
-        let (durable, _) = self.tables.store().progress();
+        let (durable, _) = self.progress(&table)?;
         Ok(Response::new(CheckConsistencyResponse { consistent: durable >= txn }))
     }
 }

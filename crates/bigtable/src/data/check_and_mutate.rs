@@ -3,6 +3,7 @@
 
 use stele_engine::{CellView, Flow, ScanSpec, Txn, View};
 use stele_grpc::offload::in_place_if_large;
+use stele_tables::Local;
 
 use super::pace::Pace;
 use super::response_memory::ResponseMemory;
@@ -28,18 +29,20 @@ impl Data {
         let mut retries = Retries::default();
         loop {
             let table = request::table(&self.tables, table_name, &[authorized_view_name])?;
+            let local = self.tables.local(table.id, row_key);
             check(&table, row_key, lists)?;
             let predicate = predicate.as_ref().map_err(Error::clone)?;
-            let (matched, read_at) = self.test(&table, row_key, predicate, &mut memory).await?;
+            let (matched, read_at) =
+                self.test(local, &table, row_key, predicate, &mut memory).await?;
             let mutations = if matched { lists[0] } else { lists[1] };
             let written = match mutations.is_empty() {
                 // The response depends on the read alone.
                 true => Ok(read_at),
-                false => self.write_row(&table, row_key, mutations, read_at).await,
+                false => self.write_row(local, &table, row_key, mutations, read_at).await,
             };
             match written {
                 Ok(txn) => {
-                    self.durable(txn).await?;
+                    self.durable(local, txn).await?;
                     return Ok(matched);
                 }
                 Err(error) if is_conflict(&error) => retries.conflicted(row_key).await?,
@@ -55,6 +58,7 @@ impl Data {
     /// the read.
     async fn test(
         &self,
+        local: Local<'_>,
         table: &Table,
         key: &[u8],
         predicate: &Filter,
@@ -75,7 +79,7 @@ impl Data {
         let mut test = PredicateTest { evaluator, restart, matched: Matched(false), large: None };
         let memory = (memory, request_filter::charged_bytes(predicate));
         let pace = Pace::of_filter(predicate);
-        let read_at = self.read_latest(table, key, &spec, pace, memory, &mut test).await?;
+        let read_at = self.read_latest(local, key, &spec, pace, memory, &mut test).await?;
         match test.end() {
             Ok(matched) => Ok((matched, read_at)),
             Err(large) => Err(large.error(&table.name)),

@@ -3,40 +3,34 @@
 
 use stele_engine::{Commit, Txn};
 use stele_grpc::offload::in_place_if_large;
+use stele_tables::{Local, Permit};
 
 use super::{Data, mutation};
 use crate::error::{Error, Result};
 use crate::table::Table;
 
 impl Data {
-    /// Applies a commit whose mutations were validated against `table`, without
-    /// waiting for the disk. Fails with `SchemaChanged` if the table has changed
-    /// since. `cost` is an estimate of how long applying takes; see
-    /// `mutation::cost`.
+    /// Applies a commit of rows of `local`, whose mutations were validated against
+    /// `table`, without waiting for the disk. Fails with `SchemaChanged` if the
+    /// table has changed since. `cost` is an estimate of how long applying takes;
+    /// see `mutation::cost`.
     pub(super) async fn apply(
         &self,
+        local: Local<'_>,
         table: &Table,
         commit: &Commit,
         commit_max_txn: Txn,
         cost: usize,
     ) -> Result<Txn> {
-        let store = self.tables.store();
-        // Most commits are admitted on the first attempt.
-        let attempt = || match store.try_admit(commit)? {
-            None => Ok::<_, stele_engine::Error>(None),
-            Some(permit) => {
-                let (id, schema) = (table.id, &table.schema);
-                store.apply_under_schema(permit, commit, commit_max_txn, id, schema).map(Some)
-            }
+        let apply = |permit: Permit<'_>| {
+            let applied = local.apply_under_schema(permit, commit_max_txn, &table.schema);
+            self.tables.tenure().open(applied)
         };
+        // Most commits are admitted on the first attempt.
+        let attempt = || local.try_admit(commit)?.map(apply).transpose();
         let applied = match in_place_if_large(cost, attempt) {
-            Ok(None) => match store.admit(commit).await {
-                Ok(permit) => {
-                    let (id, schema) = (table.id, &table.schema);
-                    in_place_if_large(cost, || {
-                        store.apply_under_schema(permit, commit, commit_max_txn, id, schema)
-                    })
-                }
+            Ok(None) => match local.admit(commit).await {
+                Ok(permit) => in_place_if_large(cost, || apply(permit)),
                 Err(error) => Err(error),
             },
             Ok(Some(txn)) => Ok(txn),
@@ -50,17 +44,18 @@ impl Data {
         })
     }
 
-    /// Waits until everything up to `txn` is durable, sharing syncs with other
-    /// calls. Used to complete small writes.
-    pub(super) async fn durable(&self, txn: Txn) -> Result<()> {
-        let durable = self.tables.store().durable(txn, tokio::task::yield_now);
-        durable.await.map_err(Error::Engine)
+    /// Waits until all commits of `local` up to `txn` are durable, sharing syncs with
+    /// other calls. Used to complete small writes.
+    pub(super) async fn durable(&self, local: Local<'_>, txn: Txn) -> Result<()> {
+        let durable = local.durable(txn, tokio::task::yield_now).await;
+        self.tables.tenure().open(durable).map_err(Error::Engine)
     }
 
     /// Like [`Data::durable`], for a large write: the log's own thread writes
     /// and syncs it.
-    pub(super) async fn durable_by_log(&self, txn: Txn) -> Result<()> {
-        self.tables.store().durable_by_log(txn).await.map_err(Error::Engine)
+    pub(super) async fn durable_by_log(&self, local: Local<'_>, txn: Txn) -> Result<()> {
+        let durable = local.durable_by_log(txn).await;
+        self.tables.tenure().open(durable).map_err(Error::Engine)
     }
 }
 
@@ -84,7 +79,7 @@ mod tests {
     }
 
     /// Returns a service over a simulated disk.
-    fn open() -> (Data, Arc<Tables>) {
+    fn open() -> (Data, Arc<Tables>, Arc<Store>) {
         let (clock, random) = (Arc::new(ManualClock::at(1)), Arc::new(SeededRandom::new(1)));
         let world = World {
             clock: clock.clone(),
@@ -93,8 +88,10 @@ mod tests {
             spawner: None,
         };
         let store = Store::open(Path::new("/store"), Options::default(), world).unwrap();
-        let tables = Arc::new(Tables::open(Arc::new(store)).unwrap());
-        (Data::new(tables.clone(), clock, random).unwrap(), tables)
+        let store = Arc::new(store);
+        let tables = Tables::open(stele_tables::Tables::new(store.clone())).unwrap();
+        let tables = Arc::new(tables);
+        (Data::new(tables.clone(), clock, random).unwrap(), tables, store)
     }
 
     fn set(table: &Table) -> Commit {
@@ -105,33 +102,34 @@ mod tests {
 
     #[tokio::test]
     async fn a_commit_that_was_checked_before_the_table_changed_is_not_applied() {
-        let (data, tables) = open();
+        let (data, tables, _) = open();
         let old = tables.create(NAME, definition()).unwrap();
-        let commit = set(&old);
-        data.apply(&old, &commit, Txn::MAX, 0).await.unwrap();
+        let (commit, local) = (set(&old), tables.local(old.id, b"r"));
+        data.apply(local, &old, &commit, Txn::MAX, 0).await.unwrap();
 
         let emptied = ["f".to_string()].into();
         let again = |_: &Definition| Ok(Successor { definition: definition(), emptied });
         let new = tables.alter(NAME, again).unwrap();
-        let error = data.apply(&old, &commit, Txn::MAX, 0).await.unwrap_err();
+        let error = data.apply(local, &old, &commit, Txn::MAX, 0).await.unwrap_err();
         assert!(is_outdated(&error), "{error}");
-        data.apply(&new, &commit, Txn::MAX, 0).await.unwrap();
+        data.apply(local, &new, &commit, Txn::MAX, 0).await.unwrap();
     }
+
     /// Runs 400 tasks that write ten times each. Returns the number of syncs.
     async fn write_in_tasks() -> u64 {
-        let (data, tables) = open();
+        let (data, tables, store) = open();
         let table = tables.create(NAME, definition()).unwrap();
-        let store = tables.store().clone();
         let before = store.stats().log.syncs;
         let data = Arc::new(data);
         let tasks: Vec<_> = (0..400)
             .map(|_| {
-                let (data, table) = (data.clone(), table.clone());
+                let (data, table, store) = (data.clone(), table.clone(), store.clone());
                 tokio::spawn(async move {
                     for _ in 0..10 {
-                        let txn = data.apply(&table, &set(&table), Txn::MAX, 0).await.unwrap();
-                        data.durable(txn).await.unwrap();
-                        assert!(data.tables.store().progress().0 >= txn);
+                        let (commit, local) = (set(&table), data.tables.local(table.id, b"r"));
+                        let txn = data.apply(local, &table, &commit, Txn::MAX, 0).await.unwrap();
+                        data.durable(local, txn).await.unwrap();
+                        assert!(store.progress().0 >= txn);
                     }
                 })
             })

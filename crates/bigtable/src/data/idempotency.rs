@@ -5,10 +5,11 @@
 use std::sync::Arc;
 
 use stele_engine::schema::{Family, Purge, Schema};
-use stele_engine::{Columns, Commit, CommitBuilder, ScanSpec, Store, TableId, Txn, View};
+use stele_engine::{Columns, Commit, CommitBuilder, ScanSpec, TableId, Txn, View};
 
 use crate::error::{Error, Result};
 use crate::proto::v2::Idempotency;
+use crate::table::Tables;
 
 const TABLE: &str = "bigtable.tokens";
 const FAMILY: &[u8] = b"t";
@@ -21,29 +22,30 @@ const TOKEN_BYTES_MAX: usize = 1 << 10;
 /// The time during which a client may retry a mutation.
 const WINDOW_MICROS: i64 = 15 * 60 * 1_000_000;
 
-/// The tokens of a store.
+/// Where tokens are stored. Nothing else reads or writes them.
 pub struct IdempotencyTokens {
-    store: Arc<Store>,
+    tables: Arc<Tables>,
     table: TableId,
 }
 
 /// The token of a request that writes one row.
-pub struct IdempotencyToken {
+pub struct IdempotencyToken<'r> {
     table: TableId,
+    row: &'r [u8],
     /// The token's row in the table of tokens.
     key: Vec<u8>,
     now_micros: i64,
 }
 
-impl IdempotencyToken {
+impl<'r> IdempotencyToken<'r> {
     /// Validates the token of a request that writes `row` of `table`. A token has
     /// no meaning for other rows.
     pub fn new(
         table: TableId,
-        row: &[u8],
+        row: &'r [u8],
         idempotency: &Idempotency,
         now_micros: i64,
-    ) -> Result<IdempotencyToken> {
+    ) -> Result<IdempotencyToken<'r>> {
         check(idempotency, now_micros)?;
         let row_bytes = u16::try_from(row.len())
             .map_err(|_| Error::invalid("Idempotency: the row key is too long"))?;
@@ -54,38 +56,32 @@ impl IdempotencyToken {
         key.extend_from_slice(&row_bytes.to_be_bytes());
         key.extend_from_slice(row);
         key.extend_from_slice(&idempotency.token);
-        Ok(IdempotencyToken { table, key, now_micros })
+        Ok(IdempotencyToken { table, row, key, now_micros })
     }
 }
 
 impl IdempotencyTokens {
-    pub fn open(store: Arc<Store>) -> Result<IdempotencyTokens> {
-        let table = match store.table(TABLE) {
-            Some(table) => table,
-            None => {
-                let family = Family::with_purge(FAMILY, Purge::MaxAge(2 * WINDOW_MICROS));
-                store.create_table(TABLE, Schema::with_families([family])?)?
-            }
-        };
-        Ok(IdempotencyTokens { store, table })
+    pub fn open(tables: Arc<Tables>) -> Result<IdempotencyTokens> {
+        let family = Family::with_purge(FAMILY, Purge::MaxAge(2 * WINDOW_MICROS));
+        let table = tables.unlisted(TABLE, Schema::with_families([family])?)?;
+        Ok(IdempotencyTokens { tables, table })
     }
 
     /// Returns whether a mutation was applied under the token, and the txn of
     /// that observation.
-    pub fn find(&self, token: &IdempotencyToken) -> Result<(bool, Txn)> {
+    pub fn find(&self, token: &IdempotencyToken<'_>) -> Result<(bool, Txn)> {
         let spec = ScanSpec { columns: Columns::All, view: View::Latest, ..Default::default() };
         let mut found = false;
-        let read_at = self
-            .store
-            .read_row(self.table, &token.key, &spec, |cell| found |= cell.qualifier == QUALIFIER)?;
+        let local = self.tables.local(self.table, &token.key);
+        let read = local.read_row(&token.key, &spec, |cell| found |= cell.qualifier == QUALIFIER);
+        let read_at = self.tables.tenure().open(read)?;
         Ok((found, read_at))
     }
 
-    /// Returns a commit that stores the token and what `mutate` adds to the
-    /// token's table.
+    /// Returns a commit that stores the token and what `mutate` adds to its row.
     pub fn commit(
         &self,
-        token: &IdempotencyToken,
+        token: &IdempotencyToken<'_>,
         mutate: impl FnOnce(&mut CommitBuilder),
     ) -> Commit {
         let mut commit = CommitBuilder::new();
@@ -93,14 +89,14 @@ impl IdempotencyTokens {
         if self.table < token.table {
             self.add(&mut commit, token);
         }
-        mutate(commit.table(token.table));
+        mutate(commit.table(token.table).row(token.row));
         if self.table > token.table {
             self.add(&mut commit, token);
         }
         commit.finish()
     }
 
-    fn add(&self, commit: &mut CommitBuilder, token: &IdempotencyToken) {
+    fn add(&self, commit: &mut CommitBuilder, token: &IdempotencyToken<'_>) {
         commit.table(self.table).row(&token.key).set(FAMILY, QUALIFIER, token.now_micros, b"");
     }
 }

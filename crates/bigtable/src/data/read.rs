@@ -6,9 +6,10 @@ use std::time::Instant;
 
 use prost::Message;
 use stele_engine::world::Random;
-use stele_engine::{BatchEnd, BatchLimits, Flow, Scan, ScanSpec, Store};
+use stele_engine::{BatchEnd, BatchLimits, Flow, ScanSpec};
 use stele_grpc::offload::in_place;
 use stele_grpc::{Messages, Next, Wait};
+use stele_tables::{Local, Scan, Tenure};
 
 use super::chunks::MESSAGE_BYTES;
 use super::pace::{Pace, RowClock};
@@ -18,7 +19,7 @@ use super::request_filter::charged_bytes;
 use super::response_memory::ResponseMemory;
 use crate::error::{Error, Result};
 use crate::proto::v2;
-use crate::table::Table;
+use crate::table::{Table, Tables};
 
 /// Memory for longer values is reserved before they are read.
 const VALUE_BYTES_FREE: usize = MESSAGE_BYTES;
@@ -32,6 +33,8 @@ const QUICK_BYTES_MAX: usize = 4 << 20;
 pub struct RowMessages {
     /// `None` if everything was read at once.
     scan: Option<Scan>,
+    /// Opens the batches of the scan.
+    tenure: Tenure,
     sink: ReadSink,
     table: Arc<Table>,
     last_scanned: bool,
@@ -68,7 +71,7 @@ impl RowMessages {
     /// for the filter.
     pub fn begin(
         plan: ReadPlan,
-        store: &Store,
+        tables: &Tables,
         random: &Arc<dyn Random>,
         deadline: Option<Instant>,
         memory: ResponseMemory,
@@ -81,6 +84,7 @@ impl RowMessages {
         let sink = ReadSink::new(&plan, residual.evaluator(random.clone()));
         let mut messages = RowMessages {
             scan: None,
+            tenure: tables.tenure().clone(),
             sink,
             table: plan.table.clone(),
             last_scanned: plan.last_scanned,
@@ -94,7 +98,8 @@ impl RowMessages {
         if let [range] = &spec.rows[..]
             && let Some(row) = range.single_row()
         {
-            if messages.read_row(store, row, &spec)? {
+            let local = tables.local(plan.table.id, row);
+            if messages.read_row(local, row, &spec)? {
                 return Ok(messages);
             }
             // Start over from the request: a residual filter serves a single
@@ -103,7 +108,9 @@ impl RowMessages {
             spec = again;
             messages.sink.restart(&plan, residual.evaluator(random.clone()));
         }
-        messages.scan = Some(store.scan(messages.table.id, spec)?);
+        let first = spec.rows.first().map_or(&[][..], |rows| &rows.start);
+        let scan = tables.local(plan.table.id, first).scan(spec);
+        messages.scan = Some(messages.tenure.open(scan)?);
         Ok(messages)
     }
 
@@ -137,15 +144,15 @@ impl RowMessages {
     /// Reads a small row in a single batch. Returns whether the row was small; a
     /// larger one, counting deleted cells, must be read in batches from its
     /// start.
-    fn read_row(&mut self, store: &Store, row: &[u8], spec: &ScanSpec) -> Result<bool> {
+    fn read_row(&mut self, local: Local<'_>, row: &[u8], spec: &ScanSpec) -> Result<bool> {
         let mut clock = RowClock::default();
         let mut large = false;
-        let (id, sink) = (self.table.id, &mut self.sink);
-        let whole = store.try_read_row(id, row, spec, Pace::ROW_WORK_MAX, |cell| {
+        let sink = &mut self.sink;
+        let read = local.try_read_row(row, spec, Pace::ROW_WORK_MAX, |cell| {
             large = sink.held_bytes() + cell.value.len() > MESSAGE_BYTES || clock.is_late();
             if large { Flow::Stop } else { sink.cell(cell, &self.table) }
-        })?;
-        if large || whole.is_none() {
+        });
+        if self.tenure.open(read)?.is_none() || large {
             return Ok(false);
         }
         self.sink.end_row(&self.table);
@@ -164,9 +171,10 @@ impl RowMessages {
         };
         let begun = Instant::now();
         let bytes_max = self.value_bytes.max(self.sink.evaluator.held_bytes());
-        let (sink, table) = (&mut self.sink, &*self.table);
+        let (sink, table, tenure) = (&mut self.sink, &*self.table, &self.tenure);
         let mut read = || -> Result<BatchEnd> {
-            let end = scan.next_batch(limits, &mut |cell| sink.cell(cell, table))?;
+            let batch = scan.next_batch(limits, &mut |cell| sink.cell(cell, table));
+            let end = tenure.open(batch)?;
             if end.done || !scan.mid_row() {
                 sink.end_row(table);
             }
@@ -235,7 +243,7 @@ pub fn deadline(headers: &http::HeaderMap) -> Option<Instant> {
 mod tests {
     use bytes::Bytes;
     use stele_engine::world::{SeededRandom, World};
-    use stele_engine::{CommitBuilder, Durability, Options, Txn};
+    use stele_engine::{Commit, CommitBuilder, Options};
 
     use super::*;
     use crate::Api;
@@ -248,8 +256,8 @@ mod tests {
     /// Creates a table whose rows `a`, `b` and `c` have this many cells of 1 KiB.
     fn table_with(cells: [i64; 3]) -> (tempfile::TempDir, Api) {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path(), Options::default(), World::real()).unwrap();
-        let api = Api::new(Arc::new(store)).unwrap();
+        let tables = stele_tables::Tables::open(dir.path(), Options::default(), World::real());
+        let api = Api::new(tables.unwrap()).unwrap();
         let families = [("f".to_string(), Family::default())].into();
         let table =
             api.tables().create(TABLE, Definition { families, ..Definition::default() }).unwrap();
@@ -259,9 +267,14 @@ mod tests {
             let row = commit.row(row);
             (0..cells).for_each(|at| _ = row.set(b"f", b"q", at * 1000, &[b'v'; 1024]));
         }
-        let store = api.tables().store();
-        store.apply(&commit.finish(), Txn::MAX, Durability::Durable).unwrap();
+        apply(&api, &commit.finish());
         (dir, api)
+    }
+
+    fn apply(api: &Api, commit: &Commit) {
+        let table = api.tables().get(TABLE).unwrap();
+        let applied = api.tables().local(table.id, b"").apply_blocking(commit);
+        api.tables().tenure().open(applied).unwrap();
     }
 
     fn open(api: &Api, request: request::ReadRows) -> RowMessages {
@@ -273,8 +286,7 @@ mod tests {
         let features = v2::FeatureFlags::default();
         let plan = ReadPlan::new(api.tables(), &request, filter, &features).unwrap();
         let random: Arc<dyn Random> = Arc::new(SeededRandom::new(7));
-        RowMessages::begin(plan, api.tables().store(), &random, None, ResponseMemory::of_call())
-            .unwrap()
+        RowMessages::begin(plan, api.tables(), &random, None, ResponseMemory::of_call()).unwrap()
     }
 
     /// Returns the keys of the rows that are sent whole, and the result of the
@@ -357,11 +369,10 @@ mod tests {
     #[test]
     fn a_point_read_of_deleted_cells_yields_between_small_batches() {
         let (_dir, api) = table_with([3, 20_000, 3]);
-        let store = api.tables().store();
         let table = api.tables().get(TABLE).unwrap();
         let mut commit = CommitBuilder::new();
         commit.table(table.id).row(b"b").delete_column(b"f", b"q");
-        store.apply(&commit.finish(), Txn::MAX, Durability::Durable).unwrap();
+        apply(&api, &commit.finish());
         let rows = Some(v2::RowSet { row_keys: vec!["b".into()], row_ranges: vec![] });
         let yields = yields_of_empty(open(&api, request::ReadRows { rows, ..Default::default() }));
         assert!(yields >= 20_000 / Pace::WORK_MAX, "{yields} yields");

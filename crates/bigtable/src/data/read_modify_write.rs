@@ -120,6 +120,7 @@ impl Data {
         let mut retries = Retries::default();
         loop {
             let table = request::table(&self.tables, table_name, &[authorized_view_name])?;
+            let local = self.tables.local(table.id, row_key);
             let (mut touched, spec) = in_place_if_large(cost, || {
                 check(&table, &request)?;
                 Ok::<_, Error>((TouchedColumns::new(&request.rules), spec(&request.rules)))
@@ -127,14 +128,14 @@ impl Data {
             let charged = (&mut memory, 0);
             let pace = Pace::fast();
             let read_at =
-                self.read_latest(&table, row_key, &spec, pace, charged, &mut touched).await?;
+                self.read_latest(local, row_key, &spec, pace, charged, &mut touched).await?;
             touched.check()?;
             let cost = cost + touched.kept_bytes();
             let commit = in_place_if_large(cost, || self.modified(&table, &request, &mut touched))?;
-            match self.apply(&table, &commit, read_at, cost).await {
+            match self.apply(local, &table, &commit, read_at, cost).await {
                 Ok(txn) => {
                     drop(commit);
-                    self.durable(txn).await?;
+                    self.durable(local, txn).await?;
                     return Ok((row_message(&request, touched), memory));
                 }
                 Err(error) if is_conflict(&error) => retries.conflicted(row_key).await?,

@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use stele_engine::{BatchLimits, CellView, Flow, RowRange, ScanSpec, Txn};
 use stele_grpc::offload::in_place_if_large;
+use stele_tables::Local;
 
 use super::Data;
 use super::chunks::MESSAGE_BYTES;
 use super::pace::{Pace, RowClock};
 use super::response_memory::ResponseMemory;
 use crate::error::Result;
-use crate::table::Table;
 
 /// The bytes of a row that may be kept without being charged: little more than
 /// the rest of a call takes.
@@ -42,30 +42,30 @@ impl Data {
     /// the sink keeps, plus `base_bytes`.
     pub(super) async fn read_latest(
         &self,
-        table: &Table,
+        local: Local<'_>,
         row: &[u8],
         spec: &ScanSpec,
         mut pace: Pace,
         (memory, base_bytes): (&mut ResponseMemory, usize),
         sink: &mut (impl RowSink + Send),
     ) -> Result<Txn> {
-        let store = self.tables.store();
+        let tenure = self.tables.tenure();
         let (mut clock, mut large) = (RowClock::default(), false);
-        let whole = store.try_read_row(table.id, row, spec, Pace::ROW_WORK_MAX, |cell| {
+        let read = local.try_read_row(row, spec, Pace::ROW_WORK_MAX, |cell| {
             let bytes = sink.kept_bytes() + sink.value_cost(cell.value.len());
             large = bytes > MESSAGE_BYTES
                 || clock.is_late()
                 || bytes > KEPT_BYTES_FREE && !memory.try_reserve(base_bytes + bytes);
             if large { Flow::Stop } else { sink.cell(cell) }
-        })?;
-        if let Some(txn) = whole
+        });
+        if let Some(txn) = tenure.open(read)?
             && !large
         {
             return Ok(txn);
         }
         sink.restart();
         let rows = vec![RowRange::row(row)];
-        let mut scan = store.scan(table.id, ScanSpec { rows, ..spec.clone() })?;
+        let mut scan = tenure.open(local.scan(ScanSpec { rows, ..spec.clone() }))?;
         let mut value_bytes = MESSAGE_BYTES;
         let mut oldest = Txn::MAX;
         loop {
@@ -79,7 +79,7 @@ impl Data {
             };
             let begun = Instant::now();
             let read = || scan.next_batch(limits, &mut |cell: &CellView<'_>| sink.cell(cell));
-            let end = in_place_if_large(value_bytes, read)?;
+            let end = tenure.open(in_place_if_large(value_bytes, read))?;
             pace.note(begun.elapsed());
             memory.set(base_bytes + sink.kept_bytes());
             oldest = oldest.min(end.txn);
@@ -98,13 +98,14 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use stele_engine::{CommitBuilder, Durability};
+    use stele_engine::CommitBuilder;
     use stele_grpc::memory::{CallMemory, CallPools, MemoryPool};
 
     use super::*;
     use crate::data::simulated::{TABLE, data};
     use crate::proto::v2;
     use crate::proto::v2::read_modify_write_rule::Rule;
+    use crate::table::Table;
 
     /// Writes cells of one column, and optionally deletes them.
     fn write(data: &Data, table: &Table, cells: &[Vec<u8>], deleted: bool) {
@@ -113,12 +114,12 @@ mod tests {
         for (at, value) in cells.iter().enumerate() {
             commit.set(b"f", b"q", at as i64 * 1000, value);
         }
-        let store = data.tables.store();
-        store.apply(&commit.finish(), Txn::MAX, Durability::Durable).unwrap();
+        let (local, tenure) = (data.tables.local(table.id, b"row"), data.tables.tenure());
+        tenure.open(local.apply_blocking(&commit.finish())).unwrap();
         if deleted {
             let mut commit = CommitBuilder::new();
             commit.table(table.id).row(b"row").delete_column(b"f", b"q");
-            store.apply(&commit.finish(), Txn::MAX, Durability::Durable).unwrap();
+            tenure.open(local.apply_blocking(&commit.finish())).unwrap();
         }
     }
 
@@ -159,7 +160,8 @@ mod tests {
     async fn read(data: &Data, table: &Table, sink: &mut Keeps) {
         let mut memory = ResponseMemory::of_call();
         let (spec, memory) = (ScanSpec::default(), (&mut memory, 0));
-        data.read_latest(table, b"row", &spec, Pace::fast(), memory, sink).await.unwrap();
+        let local = data.tables.local(table.id, b"row");
+        data.read_latest(local, b"row", &spec, Pace::fast(), memory, sink).await.unwrap();
     }
 
     #[tokio::test]

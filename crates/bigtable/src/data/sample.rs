@@ -42,7 +42,8 @@ impl Data {
             None => RowRange::all(),
             Some(range) => row_set::to_range(range)?,
         };
-        let sizes = self.tables.store().sizes(table.id)?;
+        let local = self.tables.local(table.id, &range.start);
+        let sizes = self.tables.tenure().open(local.sizes())?;
         let part_bytes = part_bytes(sizes.disk_bytes(&RowRange::all()));
         let inside = |split: &&Vec<u8>| **split > range.start && range.contains(split);
         let mut keys = sizes.boundaries(&range, part_bytes);

@@ -50,8 +50,8 @@ async fn answer(data: &Data, request: http::Request<Body>) -> Result<http::Respo
             let mut memory = ResponseMemory::of_call();
             let filter = request_filter::compile(request.filter.as_ref(), &mut memory).await;
             let plan = ReadPlan::new(&data.tables, &request, filter, &features::flags(&headers))?;
-            let (store, deadline) = (data.tables.store(), read::deadline(&headers));
-            let messages = RowMessages::begin(plan, store, &data.random, deadline, memory)?;
+            let (tables, deadline) = (&data.tables, read::deadline(&headers));
+            let messages = RowMessages::begin(plan, tables, &data.random, deadline, memory)?;
             Ok(MessageBody::response(messages))
         }
         "MutateRow" => {

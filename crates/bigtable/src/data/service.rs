@@ -8,7 +8,7 @@ use super::idempotency::IdempotencyTokens;
 use crate::error::Result;
 use crate::table::Tables;
 
-/// Serves the rows of a store's tables. The files of the methods extend it.
+/// Serves the rows of tables. The files of the methods extend it.
 pub struct Data {
     pub(super) tables: Arc<Tables>,
     pub(super) tokens: IdempotencyTokens,
@@ -22,7 +22,7 @@ impl Data {
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
     ) -> Result<Data> {
-        let tokens = IdempotencyTokens::open(tables.store().clone())?;
+        let tokens = IdempotencyTokens::open(tables.clone())?;
         Ok(Data { tables, tokens, clock, random })
     }
 

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use stele_engine::Options;
 use stele_engine::world::sim::SimFiles;
 use stele_engine::world::{ManualClock, SeededRandom, World};
-use stele_engine::{Options, Store};
 
 use super::Data;
 use crate::table::{Definition, Family, Table, Tables};
@@ -21,8 +21,8 @@ pub fn data() -> (Data, Arc<Table>) {
         random: random.clone(),
         spawner: None,
     };
-    let store = Store::open(Path::new("/store"), Options::default(), world).unwrap();
-    let tables = Arc::new(Tables::open(Arc::new(store)).unwrap());
+    let tables = stele_tables::Tables::open(Path::new("/store"), Options::default(), world);
+    let tables = Arc::new(Tables::open(tables.unwrap()).unwrap());
     let families = [("f".to_string(), Family::default())].into();
     let table = tables.create(TABLE, Definition { families, ..Default::default() }).unwrap();
     (Data::new(tables, clock, random).unwrap(), table)

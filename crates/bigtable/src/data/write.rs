@@ -2,6 +2,7 @@
 
 use stele_engine::{Commit, CommitBuilder, Txn};
 use stele_grpc::offload::{in_place, in_place_if_large};
+use stele_tables::Local;
 
 use super::idempotency::IdempotencyToken;
 use super::retries::{Retries, is_conflict, is_outdated};
@@ -25,21 +26,24 @@ impl Data {
         let (key, mutations) = (&request.row_key, &request.mutations);
         mutation::check_count(mutations.len())?;
         let mut retries = Retries::default();
-        let txn = loop {
+        let (local, txn) = loop {
             let table = request::table(&self.tables, table_name, &[authorized_view_name])?;
+            let local = self.tables.local(table.id, key);
             in_place_if_large(mutation::cost(mutations), || {
                 mutation::check(&table, key, mutations)
             })?;
             let written = match &request.idempotency {
-                None => self.write_row(&table, key, mutations, Txn::MAX).await,
-                Some(idempotency) => self.write_once(&table, key, mutations, idempotency).await,
+                None => self.write_row(local, &table, key, mutations, Txn::MAX).await,
+                Some(idempotency) => {
+                    self.write_once(local, &table, key, mutations, idempotency).await
+                }
             };
             match written {
                 Err(error) if is_outdated(&error) => self.table_changed(&mut retries, key).await?,
-                outcome => break outcome?,
+                outcome => break (local, outcome?),
             }
         };
-        self.durable(txn).await
+        self.durable(local, txn).await
     }
 
     /// Waits until a change of a table is visible to requests.
@@ -52,6 +56,7 @@ impl Data {
     /// after `commit_max_txn`. Returns the txn to wait for.
     pub(super) async fn write_row(
         &self,
+        local: Local<'_>,
         table: &Table,
         key: &[u8],
         mutations: &[v2::Mutation],
@@ -64,13 +69,14 @@ impl Data {
             mutation::append(&mut commit, table, mutations, now);
             commit.finish()
         });
-        self.apply(table, &commit, commit_max_txn, cost).await
+        self.apply(local, table, &commit, commit_max_txn, cost).await
     }
 
     /// Like `write_row`, unless mutations of this row were already applied under
     /// the same token.
     async fn write_once(
         &self,
+        local: Local<'_>,
         table: &Table,
         key: &[u8],
         mutations: &[v2::Mutation],
@@ -85,10 +91,10 @@ impl Data {
                 return Ok(read_at);
             }
             let commit = self.tokens.commit(&token, |commit| {
-                commit.row(key);
                 mutation::append(commit, table, mutations, now);
             });
-            match self.apply(table, &commit, read_at, mutation::cost(mutations)).await {
+            let cost = mutation::cost(mutations);
+            match self.apply(local, table, &commit, read_at, cost).await {
                 Err(error) if is_conflict(&error) => retries.conflicted(key).await?,
                 outcome => return outcome,
             }
@@ -115,8 +121,11 @@ impl Data {
         let mut todo: Vec<usize> = (0..entries.len()).collect();
         let mut retries = Retries::default();
         let mut newest = None;
+        let first = entries.first().map_or(&[][..], |entry| &entry.row_key);
+        let mut local = self.tables.local(table.id, first);
         loop {
-            newest = self.write_entries(&table, entries, todo, &mut outcomes).await.max(newest);
+            let written = self.write_entries(local, &table, entries, todo, &mut outcomes).await;
+            newest = written.max(newest);
             let is_outdated = |at: &usize| outcomes[*at].as_ref().is_err_and(is_outdated);
             todo = (0..entries.len()).filter(is_outdated).collect();
             if todo.is_empty()
@@ -125,12 +134,13 @@ impl Data {
                 break;
             }
             table = request::table(&self.tables, table_name, &[authorized_view_name])?;
+            local = self.tables.local(table.id, first);
             for &at in &todo {
                 outcomes[at] = check(&table, at);
             }
         }
         if let Some(txn) = newest
-            && let Err(error) = self.durable_by_log(txn).await
+            && let Err(error) = self.durable_by_log(local, txn).await
         {
             for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
                 *outcome = Err(error.clone());
@@ -143,6 +153,7 @@ impl Data {
     /// the given order. Returns the newest txn.
     async fn write_entries(
         &self,
+        local: Local<'_>,
         table: &Table,
         entries: &[v2::mutate_rows_request::Entry],
         mut order: Vec<usize>,
@@ -166,9 +177,9 @@ impl Data {
                     tokio::task::yield_now().await;
                 }
                 // This entry must come after the batched entries of its row.
-                newest = self.write_batch(&mut batch, outcomes).await.or(newest);
+                newest = self.write_batch(local, &mut batch, outcomes).await.or(newest);
                 let (key, mutations) = (&entry.row_key, &entry.mutations);
-                match self.write_once(table, key, mutations, idempotency).await {
+                match self.write_once(local, table, key, mutations, idempotency).await {
                     Ok(txn) => newest = newest.max(Some(txn)),
                     Err(error) => {
                         batch.stop_if_overloaded(&error);
@@ -180,22 +191,23 @@ impl Data {
             batch.add(at, entry, now);
             let next = order.get(nth + 1).map(|&next| &entries[next].row_key);
             if batch.commit.len() >= COMMIT_BYTES && next != Some(&entry.row_key) {
-                newest = self.write_batch(&mut batch, outcomes).await.or(newest);
+                newest = self.write_batch(local, &mut batch, outcomes).await.or(newest);
                 // Keep a large request from monopolizing its thread.
                 tokio::task::yield_now().await;
             }
         }
-        self.write_batch(&mut batch, outcomes).await.or(newest)
+        self.write_batch(local, &mut batch, outcomes).await.or(newest)
     }
 
     async fn write_batch(
         &self,
+        local: Local<'_>,
         batch: &mut EntryBatch<'_>,
         outcomes: &mut [Result<()>],
     ) -> Option<Txn> {
         let cost = batch.cost;
         let (commit, entries) = batch.take()?;
-        match self.apply(batch.table, &commit, Txn::MAX, cost).await {
+        match self.apply(local, batch.table, &commit, Txn::MAX, cost).await {
             Ok(txn) => Some(txn),
             Err(error) => {
                 batch.stop_if_overloaded(&error);

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use stele_engine::schema::Schema;
-use stele_engine::{CommitBuilder, Durability, RowRange, Store, TableId, Txn};
+use stele_engine::{RowRange, TableId};
+use stele_tables::{Local, Placement, Tenure};
 
 use super::Definition;
 use crate::error::{Error, Result};
@@ -34,10 +35,10 @@ pub struct Successor {
     pub emptied: BTreeSet<String>,
 }
 
-/// All tables of a store whose names are resource names. Other tables of the
-/// store belong to other services.
+/// All tables of a server whose names are resource names. Other tables belong to
+/// other services.
 pub struct Tables {
-    store: Arc<Store>,
+    tables: stele_tables::Tables,
     store_id: u64,
     by_name: ArcSwap<HashMap<String, Arc<Table>>>,
     /// Held while tables are created, changed or dropped.
@@ -45,23 +46,42 @@ pub struct Tables {
 }
 
 impl Tables {
-    pub fn open(store: Arc<Store>) -> Result<Tables> {
+    pub fn open(tables: stele_tables::Tables) -> Result<Tables> {
         let mut by_name = HashMap::new();
-        for (id, name) in store.tables() {
+        for (id, name) in tables.all() {
             if !name.starts_with("projects/") {
                 continue;
             }
-            let schema = store.schema(id)?;
+            let schema = tables.schema(id)?;
             let definition = Definition::from_schema(&name, &schema)?;
             by_name.insert(name.clone(), Arc::new(Table { id, name, definition, schema }));
         }
-        let store_id = store.configs()?.store_id;
+        let store_id = tables.store_id()?;
         let by_name = ArcSwap::from_pointee(by_name);
-        Ok(Tables { store, store_id, by_name, changing: Mutex::new(()) })
+        Ok(Tables { tables, store_id, by_name, changing: Mutex::new(()) })
     }
 
-    pub fn store(&self) -> &Arc<Store> {
-        &self.store
+    /// Returns the id of a table that has no resource name, which is created if
+    /// necessary.
+    pub(crate) fn unlisted(&self, name: &str, schema: Schema) -> Result<TableId> {
+        match self.tables.table(name) {
+            Some(id) => Ok(id),
+            None => Ok(self.tables.create(name, schema)?),
+        }
+    }
+
+    /// Returns access to a table at a row. This process serves all rows; the calls of
+    /// a server that serves some of them will be routed from here.
+    #[inline]
+    pub(crate) fn local(&self, table: TableId, row: &[u8]) -> Local<'_> {
+        let Placement::Here(local) = self.tables.place(table, row);
+        local
+    }
+
+    /// Returns what opens the answers of [`Tables::local`].
+    #[inline]
+    pub(crate) fn tenure(&self) -> &Tenure {
+        self.tables.tenure()
     }
 
     /// Returns the unique id of the store, which is stable across reopening.
@@ -93,8 +113,8 @@ impl Tables {
         if self.by_name.load().contains_key(name) {
             return Err(Error::Exists(format!("Table already exists: {name}")));
         }
-        let id = self.store.create_table(name, definition.schema()?)?;
-        let schema = self.store.schema(id)?;
+        let id = self.tables.create(name, definition.schema()?)?;
+        let schema = self.tables.schema(id)?;
         let table = Arc::new(Table { id, name: name.into(), definition, schema });
         self.publish(|tables| tables.insert(name.into(), table.clone()));
         Ok(table)
@@ -111,8 +131,8 @@ impl Tables {
         let old = self.get(name)?;
         let Successor { definition, emptied } = change(&old.definition)?;
         let emptied: Vec<&[u8]> = emptied.iter().map(|family| family.as_bytes()).collect();
-        self.store.alter_table_emptying(old.id, definition.schema()?, &emptied)?;
-        let schema = self.store.schema(old.id)?;
+        self.tables.alter(old.id, definition.schema()?, &emptied)?;
+        let schema = self.tables.schema(old.id)?;
         let table = Arc::new(Table { id: old.id, name: name.into(), definition, schema });
         self.publish(|tables| tables.insert(name.into(), table.clone()));
         Ok(table)
@@ -127,17 +147,14 @@ impl Tables {
                 "Table {name} cannot be deleted: it has deletion protection"
             )));
         }
-        self.store.drop_table(table.id)?;
+        self.tables.drop_table(table.id)?;
         self.publish(|tables| tables.remove(name));
         Ok(())
     }
 
     /// Deletes all rows of a range in one commit. Durable on return.
     pub fn drop_rows(&self, table: &Table, rows: &RowRange) -> Result<()> {
-        let mut commit = CommitBuilder::new();
-        commit.table(table.id).delete_range(rows);
-        self.store.apply(&commit.finish(), Txn::MAX, Durability::Durable)?;
-        Ok(())
+        Ok(self.tables.drop_rows(table.id, rows)?)
     }
 
     /// Waits for a change of tables that is in progress. Requests that begin

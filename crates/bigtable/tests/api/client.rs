@@ -1,15 +1,13 @@
 //! The client library against this server: in process, over the network, over TLS.
 
-use std::sync::Arc;
-
 use stele_bigtable::Api;
 use stele_bigtable::table::{Definition, Family};
 use stele_bigtable_client::{
     Client, FamilyChange, Filter, GcRule, Mutation, NewTable, Options, Query, RowMutations,
     RowRange, Rule, Table,
 };
-use stele_engine::Store;
 use stele_engine::world::World;
+use stele_tables::Tables;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::Code;
@@ -23,8 +21,8 @@ struct Served {
 impl Served {
     fn new() -> Served {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path(), Default::default(), World::real()).unwrap();
-        let api = Api::new(Arc::new(store)).unwrap();
+        let tables = Tables::open(dir.path(), Default::default(), World::real()).unwrap();
+        let api = Api::new(tables).unwrap();
         let families = ["f", "g"].map(|name| (name.to_string(), Family::default()));
         let definition =
             Definition { families: families.into_iter().collect(), ..Definition::default() };

@@ -9,20 +9,21 @@ use stele_bigtable::proto::longrunning::operations_client::OperationsClient;
 use stele_bigtable::proto::v2::bigtable_client::BigtableClient;
 use stele_engine::world::World;
 use stele_engine::{Options, Store};
+use stele_tables::Tables;
 use tonic::service::Routes;
 
 use crate::data_calls::{Client, TABLE, definition};
 
 pub struct Server {
     dir: tempfile::TempDir,
-    api: Option<Api>,
+    opened: Option<(Api, Arc<Store>)>,
 }
 
 impl Server {
     pub fn start() -> Server {
         let dir = tempfile::tempdir().unwrap();
-        let api = Some(open(&dir));
-        Server { dir, api }
+        let opened = Some(open(&dir));
+        Server { dir, opened }
     }
 
     /// Starts a server with the table `TABLE`, which has the families `f` and `g`,
@@ -35,16 +36,16 @@ impl Server {
 
     /// Closes the store and reopens it. No client may be left.
     pub fn restart(&mut self) {
-        self.api = None;
-        self.api = Some(open(&self.dir));
+        self.opened = None;
+        self.opened = Some(open(&self.dir));
     }
 
     pub fn api(&self) -> &Api {
-        self.api.as_ref().unwrap()
+        &self.opened.as_ref().unwrap().0
     }
 
     pub fn store(&self) -> &Arc<Store> {
-        self.api().tables().store()
+        &self.opened.as_ref().unwrap().1
     }
 
     /// Returns a client of the data service.
@@ -67,7 +68,8 @@ impl Server {
     }
 }
 
-fn open(dir: &tempfile::TempDir) -> Api {
+fn open(dir: &tempfile::TempDir) -> (Api, Arc<Store>) {
     let store = Store::open(dir.path(), Options::default(), World::real()).unwrap();
-    Api::new(Arc::new(store)).unwrap()
+    let store = Arc::new(store);
+    (Api::new(Tables::new(store.clone())).unwrap(), store)
 }

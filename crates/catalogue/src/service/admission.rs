@@ -7,8 +7,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use parking_lot::MutexGuard;
-use stele_engine::{Commit, Permit, Txn};
+use stele_engine::{Commit, Txn};
 use stele_grpc::offload::in_place;
+use stele_tables::Permit;
 
 use super::Catalogues;
 use crate::error::Result;
@@ -18,15 +19,15 @@ impl Catalogues {
     /// Applies a commit, without waiting for the disk.
     pub(super) fn apply(&self, commit: &Commit) -> Result<Txn> {
         let permit = self.admit(commit)?;
-        Ok(self.store.apply_admitted(permit, commit, Txn::MAX)?)
+        Ok(self.tenure().open(self.meta().apply(permit, Txn::MAX))?)
     }
 
     /// Waits until the store has capacity for a commit. This is rare, so most commits
     /// stay on their thread.
     fn admit<'c>(&'c self, commit: &'c Commit) -> Result<Permit<'c>> {
-        match self.store.try_admit(commit)? {
+        match self.meta().try_admit(commit)? {
             Some(permit) => Ok(permit),
-            None => Ok(in_place(|| wait_for(self.store.admit(commit)))?),
+            None => Ok(in_place(|| wait_for(self.meta().admit(commit)))?),
         }
     }
 
@@ -45,7 +46,7 @@ impl Catalogues {
         if *next_object != first {
             return Ok(None);
         }
-        let txn = self.store.apply_admitted(permit, commit, Txn::MAX)?;
+        let txn = self.tenure().open(self.meta().apply(permit, Txn::MAX))?;
         *next_object = after;
         Ok(Some(txn))
     }

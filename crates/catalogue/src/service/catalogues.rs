@@ -1,4 +1,4 @@
-//! The catalogues of a store: opening them, finding the one that a request names, and
+//! The catalogues of a server: opening them, finding the one that a request names, and
 //! the snapshots that reads use.
 
 use std::sync::Arc;
@@ -6,23 +6,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use stele_engine::world::{Clock, SystemClock};
-use stele_engine::{CommitBuilder, Durability, Store, TableId, Txn, View};
+use stele_engine::{CommitBuilder, TableId, Txn, View};
+use stele_tables::{Local, Placement, Tables, Tenure};
 
 use super::deathrow::Deathrow;
 use crate::catalogue::{Catalogue, Totals};
 use crate::cookie::{CatalogueCookie, Sealer};
 use crate::error::{Error, Result};
 use crate::fid::{self, Fid};
-use crate::layout::{self, Entry, Object, Space, Tables};
+use crate::layout::{self, Entry, Object, Space, TableIds};
 use crate::pins::{Pins, ReadSnapshot};
 use crate::proto::Target;
 use crate::registry::Registry;
 
-/// All catalogues of a store.
+/// All catalogues of a server.
 pub struct Catalogues {
-    pub(super) store: Arc<Store>,
+    tables: Tables,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) tables: Tables,
+    pub(super) ids: TableIds,
     pub(super) registry: Registry,
     pub(super) reserved: [Arc<Catalogue>; 3],
     pub(super) sealer: Sealer,
@@ -56,17 +57,18 @@ pub struct Counts {
 }
 
 impl Catalogues {
-    pub fn open(store: Arc<Store>) -> Result<Catalogues> {
-        Catalogues::with_clock(store, Arc::new(SystemClock::new()))
+    pub fn open(tables: Tables) -> Result<Catalogues> {
+        Catalogues::with_clock(tables, Arc::new(SystemClock::new()))
     }
 
-    /// Opens the catalogues of a store, which is initialized if necessary.
-    pub fn with_clock(store: Arc<Store>, clock: Arc<dyn Clock>) -> Result<Catalogues> {
-        let opened_at = store.progress().1;
-        let tables = Tables::open(&store)?;
-        let next_object = initialize(&store, tables.meta, clock.now_micros())?;
+    /// Opens the catalogues, whose tables are created if necessary.
+    pub fn with_clock(tables: Tables, clock: Arc<dyn Clock>) -> Result<Catalogues> {
+        let ids = TableIds::open(&tables)?;
+        let (meta, tenure) = (local(&tables, ids.meta), tables.tenure());
+        let (_, opened_at) = tenure.open(meta.progress())?;
+        let next_object = initialize(meta, tenure, ids.meta, clock.now_micros())?;
         let open = |fid: Fid, prefix: &[u8]| {
-            let space = Space { table: tables.meta, prefix: prefix.to_vec() };
+            let space = Space { table: ids.meta, prefix: prefix.to_vec() };
             Arc::new(Catalogue::new(fid, 0, space, 0, Txn::ZERO, Totals::default(), 0))
         };
         let reserved = [
@@ -74,11 +76,11 @@ impl Catalogues {
             open(fid::RETIRED, layout::RETIRED),
             open(fid::DEATHROW, layout::DEATHROW),
         ];
-        let deathrow = Deathrow::open(&store, tables.meta)?;
+        let deathrow = Deathrow::open(meta, tenure)?;
         Ok(Catalogues {
-            store,
-            clock,
             tables,
+            clock,
+            ids,
             registry: Registry::default(),
             reserved,
             sealer: Sealer::default(),
@@ -90,8 +92,32 @@ impl Catalogues {
         })
     }
 
-    pub fn store(&self) -> &Arc<Store> {
-        &self.store
+    /// Returns access to one of the tables, all of which this process serves.
+    #[inline]
+    pub(super) fn local(&self, table: TableId) -> Local<'_> {
+        local(&self.tables, table)
+    }
+
+    /// Returns access to the meta-catalogue, for commits to any of the tables.
+    #[inline]
+    pub(super) fn meta(&self) -> Local<'_> {
+        self.local(self.ids.meta)
+    }
+
+    /// Returns what opens the answers of [`Catalogues::local`].
+    #[inline]
+    pub(super) fn tenure(&self) -> &Tenure {
+        self.tables.tenure()
+    }
+
+    /// Returns the newest accepted txn.
+    pub(super) fn latest(&self) -> Result<Txn> {
+        Ok(self.tenure().open(self.meta().progress())?.1)
+    }
+
+    /// Returns the newest durable txn.
+    pub fn durable_txn(&self) -> Result<Txn> {
+        Ok(self.tenure().open(self.meta().progress())?.0)
     }
 
     pub fn counts(&self) -> Counts {
@@ -104,15 +130,20 @@ impl Catalogues {
 
     /// Pins the current snapshot, for reads of several requests.
     pub fn pin(&self) -> Result<Txn> {
-        self.pins.pin(ReadSnapshot::new(&self.store, &self.clock))
+        self.pins.pin(self.current_snapshot()?)
     }
 
     /// Returns the snapshot of a request: the pinned txn, or the current durable state.
     pub(super) fn read_snapshot(&self, at: u64) -> Result<ReadSnapshot> {
         match at {
-            0 => Ok(ReadSnapshot::new(&self.store, &self.clock)),
+            0 => self.current_snapshot(),
             txn => self.pins.get(txn),
         }
+    }
+
+    fn current_snapshot(&self) -> Result<ReadSnapshot> {
+        let snapshot = self.tenure().open(self.meta().snapshot())?;
+        Ok(ReadSnapshot::new(snapshot, &self.clock))
     }
 
     /// Releases a txn. Returns whether it was pinned.
@@ -150,11 +181,11 @@ impl Catalogues {
     pub(super) fn load(&self, fid: Fid, slot: u32) -> Result<Option<Catalogue>> {
         let mut found = None;
         let row = layout::meta_row(layout::LIVE, fid.bytes());
-        self.store.read_first(self.tables.meta, &row, &View::Latest, None, |cell| {
+        self.tenure().open(self.meta().read_first(&row, &View::Latest, None, |cell| {
             found = Entry::decode(cell.value).map(|entry| (entry, cell.txn));
-        })?;
+        }))?;
         let Some((entry, born)) = found else { return Ok(None) };
-        let table = self.tables.records_of(fid);
+        let table = self.ids.records_of(fid);
         let totals = self.read_totals(table, entry.object)?;
         let space = Space::of_object(table, entry.object);
         let since = entry.since_micros;
@@ -164,21 +195,22 @@ impl Catalogues {
     pub(super) fn read_totals(&self, table: TableId, object: Object) -> Result<Totals> {
         let mut totals = Totals::default();
         let spec = stele_engine::ScanSpec { view: View::Latest, ..Default::default() };
-        self.store.read_row(table, &layout::totals_row(object), &spec, |cell| {
+        let read = self.local(table).read_row(&layout::totals_row(object), &spec, |cell| {
             let number = cell.value.try_into().map_or(0, i64::from_be_bytes);
             match cell.qualifier {
                 layout::RECORDS => totals.records = number,
                 layout::BYTES => totals.bytes = number,
                 _ => {}
             }
-        })?;
+        });
+        self.tenure().open(read)?;
         Ok(totals)
     }
 
     /// Returns the catalogue to read from.
     pub(super) fn readable(&self, target: Option<&Target>) -> Result<Arc<Catalogue>> {
         let (fid, catalogue) = self.find(target)?;
-        let durable = self.store.progress().0;
+        let durable = self.durable_txn()?;
         catalogue.filter(|catalogue| catalogue.is_readable(durable)).ok_or(Error::NoCatalogue(fid))
     }
 
@@ -197,12 +229,20 @@ impl Catalogues {
     }
 }
 
+/// Returns access to a table of the catalogues. They are never split and all served
+/// by one process, so no row is needed to find it.
+#[inline]
+fn local(tables: &Tables, table: TableId) -> Local<'_> {
+    let Placement::Here(local) = tables.place(table, b"");
+    local
+}
+
 /// Creates the initial rows if they do not exist, and returns the next object.
-fn initialize(store: &Store, meta: TableId, now_micros: i64) -> Result<Object> {
+fn initialize(local: Local<'_>, tenure: &Tenure, meta: TableId, now_micros: i64) -> Result<Object> {
     let mut next = None;
-    store.read_first(meta, layout::NEXT_OBJECT, &View::Latest, None, |cell| {
+    tenure.open(local.read_first(layout::NEXT_OBJECT, &View::Latest, None, |cell| {
         next = cell.value.try_into().ok().map(u64::from_be_bytes);
-    })?;
+    }))?;
     if let Some(next) = next {
         return Ok(next);
     }
@@ -215,6 +255,6 @@ fn initialize(store: &Store, meta: TableId, now_micros: i64) -> Result<Object> {
     }
     let first: Object = 1;
     commit.row(layout::NEXT_OBJECT).set(layout::FAMILY, b"", 0, &first.to_be_bytes());
-    store.apply(&commit.finish(), Txn::MAX, Durability::Durable)?;
+    tenure.open(local.apply_blocking(&commit.finish()))?;
     Ok(first)
 }

@@ -244,11 +244,12 @@ impl Catalogues {
         let place = self.sealer.open_record(catalogue.object, first.cookie);
         let row = catalogue.space.row(first.key);
         let mut state = RecordState::Absent;
-        let (table, view) = (catalogue.space.table, &View::Latest);
-        let read = self.store.read_first(table, &row, view, place.as_ref(), |cell| {
+        let local = self.local(catalogue.space.table);
+        let read = local.read_first(&row, &View::Latest, place.as_ref(), |cell| {
             let value = wants_value.then(|| cell.value.to_vec());
             state = RecordState::Stored(cell.value.len(), value);
-        })?;
+        });
+        let read = self.tenure().open(read)?;
         self.count_place(&read);
         plan.read_at = plan.read_at.max(read.txn);
         Ok(state)
@@ -309,14 +310,14 @@ impl Catalogues {
         let no_wait = flags.has(Flag::NoWait);
         if plan.decided.is_empty() {
             // Nothing is applied, so the catalogue is not created either.
-            let txn = self.store.progress().1;
+            let txn = self.latest()?;
             let (applied, codes) = (plan.is_applied(flags), plan.codes);
             let reply = WriteReply { codes, applied, txn: txn.raw(), ..Default::default() };
             return Ok(Some(Written { reply, txn, no_wait }));
         }
-        let space = Space::of_object(self.tables.records_of(fid), object);
+        let space = Space::of_object(self.ids.records_of(fid), object);
         let mut commit = CommitBuilder::new();
-        commit.table(self.tables.meta);
+        commit.table(self.ids.meta);
         self.append_new(&mut commit, &[(fid, object)], object + 1);
         self.append(&mut commit, &space, object, &plan);
         let Some(txn) = self.apply_creation(&commit.finish(), object, object + 1, held)? else {

@@ -10,14 +10,15 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use stele_engine::{
-    Commit, CommitBuilder, Durability, RowRange, ScanSpec, Store, TableId, Txn, View,
+    BatchLimits, CellView, Commit, CommitBuilder, RowRange, ScanSpec, TableId, View,
 };
+use stele_tables::{Local, Tenure};
 use tokio::sync::watch;
 
 use super::Catalogues;
 use crate::error::Result;
 use crate::fid::Fid;
-use crate::layout::{self, Condemned, Object, Space, Tables};
+use crate::layout::{self, Condemned, Object, Space, TableIds};
 
 /// The maximum number of catalogues per commit.
 const STEP_CATALOGUES: usize = 256;
@@ -36,16 +37,18 @@ pub struct Deathrow {
 }
 
 impl Deathrow {
-    /// Reads the stored deathrow.
-    pub fn open(store: &Store, meta: TableId) -> Result<Deathrow> {
+    /// Reads the stored deathrow, which is part of the meta-catalogue.
+    pub fn open(meta: Local<'_>, tenure: &Tenure) -> Result<Deathrow> {
         let mut queue = VecDeque::new();
         let rows = RowRange::prefix(layout::DEATHROW);
         let spec = ScanSpec { view: View::Latest, ..ScanSpec::range(rows) };
-        store.read(meta, spec, |cell| {
+        let mut add = |cell: &CellView<'_>| {
             let object = cell.row[layout::DEATHROW.len()..].try_into().map(u64::from_be_bytes);
             let condemned = object.ok().zip(Condemned::decode(cell.value));
             queue.extend(condemned.map(|(object, condemned)| (object, condemned.fid)));
-        })?;
+        };
+        let mut scan = tenure.open(meta.scan(spec))?;
+        while !tenure.open(scan.next_batch(BatchLimits::default(), &mut add))?.done {}
         Ok(Deathrow::with(queue))
     }
 
@@ -111,8 +114,8 @@ impl Catalogues {
         if doomed.is_empty() {
             return Ok(false);
         }
-        let commit = removal(&self.tables, &doomed);
-        if let Err(error) = self.store.apply(&commit, Txn::MAX, Durability::Durable) {
+        let commit = removal(&self.ids, &doomed);
+        if let Err(error) = self.tenure().open(self.meta().apply_blocking(&commit)) {
             self.deathrow.put_back(doomed);
             return Err(error.into());
         }
@@ -123,7 +126,7 @@ impl Catalogues {
 
 /// Returns the commit that removes the records and totals of catalogues, and their rows
 /// of the deathrow.
-fn removal(tables: &Tables, doomed: &[(Object, Fid)]) -> Commit {
+fn removal(tables: &TableIds, doomed: &[(Object, Fid)]) -> Commit {
     let mut commit = CommitBuilder::new();
     commit.table(tables.meta);
     let mut records: BTreeMap<TableId, Vec<Object>> = BTreeMap::new();

@@ -18,23 +18,17 @@ pub struct Written<T> {
 impl Catalogues {
     /// Waits until everything up to `txn` is durable, without blocking a thread.
     pub async fn durable(&self, txn: Txn) -> Result<()> {
-        if self.store.progress().0 >= txn {
+        if self.durable_txn()? >= txn {
             return Ok(());
         }
-        let (send, durable) = tokio::sync::oneshot::channel();
-        self.store.on_durable(txn, move |outcome| {
-            // The receiver may have been dropped.
-            let _ = send.send(outcome);
-        });
-        let closed = |_| Err(stele_engine::Error::Closed);
-        Ok(durable.await.unwrap_or_else(closed)?)
+        let durable = self.meta().durable_by_log(txn).await;
+        Ok(self.tenure().open(durable)?)
     }
 
     /// Returns the reply when its commit is durable.
     pub async fn when_durable<T>(&self, written: Written<T>) -> Result<T> {
         if written.no_wait {
-            // Request the sync, without waiting for it.
-            self.store.on_durable(written.txn, |_| {});
+            self.meta().request_sync(written.txn);
         } else {
             self.durable(written.txn).await?;
         }
@@ -44,7 +38,7 @@ impl Catalogues {
     /// Does the same as `when_durable`, blocking the thread.
     pub fn wait_until_durable<T>(&self, written: Written<T>) -> Result<T> {
         if !written.no_wait {
-            self.store.sync(written.txn)?;
+            self.tenure().open(self.meta().sync(written.txn))?;
         }
         Ok(written.reply)
     }
@@ -52,7 +46,8 @@ impl Catalogues {
     /// Checks that a txn can be awaited. The durability of txns of an earlier run is
     /// unknown.
     pub fn known_txn(&self, raw: u64) -> Result<Txn> {
-        let txn = Txn::from_raw(raw).filter(|txn| *txn <= self.store.progress().1);
+        let latest = self.latest()?;
+        let txn = Txn::from_raw(raw).filter(|txn| *txn <= latest);
         let txn =
             txn.ok_or_else(|| Error::invalid(format!("there is no commit with txn {raw}")))?;
         if txn < self.opened_at { Err(Error::Forgotten(txn)) } else { Ok(txn) }

@@ -107,17 +107,13 @@ impl Get {
         self.row.truncate(space.prefix.len());
         self.row.extend_from_slice(&key.key);
         let mut found = false;
-        let read = service.store.read_first(
-            space.table,
-            &self.row,
-            &self.view,
-            place.as_ref(),
-            |cell| {
-                found = true;
-                answer.value(cell.value);
-                service.count_copied(cell.value.len());
-            },
-        )?;
+        let local = service.local(space.table);
+        let read = local.read_first(&self.row, &self.view, place.as_ref(), |cell| {
+            found = true;
+            answer.value(cell.value);
+            service.count_copied(cell.value.len());
+        });
+        let read = service.tenure().open(read)?;
         service.count_place(&read);
         self.cookie.clear();
         if found && self.cookies {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use stele_engine::{Commit, CommitBuilder, Durability, Txn, View};
+use stele_engine::{Commit, CommitBuilder, View};
 
 use super::checks::check_fids;
 use super::{Cancellation, Catalogues, Direction, Walk, WalkSink, Written};
@@ -43,11 +43,11 @@ impl Catalogues {
             attempts += 1;
             let (codes, created) = self.to_create(&fids, flags, first)?;
             if created.is_empty() {
-                break (codes, created, self.store.progress().1);
+                break (codes, created, self.latest()?);
             }
             let after = first + created.len() as u64;
             let mut commit = CommitBuilder::new();
-            commit.table(self.tables.meta);
+            commit.table(self.ids.meta);
             self.append_new(&mut commit, &created, after);
             if let Some(txn) = self.apply_creation(&commit.finish(), first, after, held)? {
                 break (codes, created, txn);
@@ -102,7 +102,8 @@ impl Catalogues {
     pub(super) fn is_retired(&self, fid: Fid) -> Result<bool> {
         let row = layout::meta_row(layout::RETIRED, fid.bytes());
         let mut found = false;
-        self.store.read_first(self.tables.meta, &row, &View::Latest, None, |_| found = true)?;
+        let read = self.meta().read_first(&row, &View::Latest, None, |_| found = true);
+        self.tenure().open(read)?;
         Ok(found)
     }
 
@@ -131,13 +132,10 @@ impl Catalogues {
                 // Another request deleted it while this one waited.
                 continue;
             }
-            let mut txn = self.store.progress().1;
+            let mut txn = self.latest()?;
             if !dying.is_empty() {
-                txn = self.store.apply(
-                    &self.condemn(dying.values()),
-                    Txn::MAX,
-                    Durability::Durable,
-                )?;
+                let commit = self.condemn(dying.values());
+                txn = self.tenure().open(self.meta().apply_blocking(&commit))?;
                 for catalogue in dying.values() {
                     catalogue.mark_dropped();
                     self.registry.remove(catalogue.fid);
@@ -188,7 +186,7 @@ impl Catalogues {
             rows.insert(retired, Some(Entry { object, since_micros }.encode()));
         }
         let mut commit = CommitBuilder::new();
-        commit.table(self.tables.meta);
+        commit.table(self.ids.meta);
         for (row, value) in rows {
             commit.row(&row);
             match value {
@@ -201,7 +199,7 @@ impl Catalogues {
 
     pub fn lookup(&self, request: &LookupRequest) -> Result<CataloguesReply> {
         let mut reply = CataloguesReply::default();
-        let durable = self.store.progress().0;
+        let durable = self.durable_txn()?;
         for fid in check_fids(&request.fids)? {
             let found = self.lookup_fid(fid)?.filter(|found| found.is_readable(durable));
             let code = match &found {
@@ -286,7 +284,7 @@ impl Catalogues {
                 created_micros: catalogue.created_micros,
             });
         }
-        let txn = self.store.progress().1;
+        let txn = self.latest()?;
         Ok(Written { reply: StatReply { stats }, txn, no_wait: false })
     }
 }
@@ -324,8 +322,9 @@ fn unreserved(fids: &[Bytes]) -> Result<Vec<Fid>> {
 
 #[cfg(test)]
 mod tests {
+    use stele_engine::Options;
     use stele_engine::world::World;
-    use stele_engine::{Options, Store};
+    use stele_tables::Tables;
 
     use super::*;
 
@@ -348,8 +347,8 @@ mod tests {
     #[test]
     fn catalogues_are_created_while_a_deletion_waits_for_writers() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path(), Options::default(), World::real()).unwrap();
-        let service = Catalogues::open(Arc::new(store)).unwrap();
+        let tables = Tables::open(dir.path(), Options::default(), World::real()).unwrap();
+        let service = Catalogues::open(tables).unwrap();
         assert_eq!(create(&service, 1), 1);
         let catalogue = service.lookup_fid(fid(1)).unwrap().unwrap();
         // DelRange does this while it counts.

@@ -51,11 +51,12 @@ impl Catalogues {
         }
         let spec = ScanSpec { view, ..ScanSpec::range(rows.clone()) };
         let space = &catalogue.space;
-        let mut scan = self.store.scan(space.table, spec)?;
+        let tenure = self.tenure();
+        let mut scan = tenure.open(self.local(space.table).scan(spec))?;
         let mut sink = |cell: &stele_engine::CellView<'_>| {
             totals.add(space.key(cell.row), cell.value.len());
         };
-        while !scan.next_batch(BatchLimits::default(), &mut sink)?.done {
+        while !tenure.open(scan.next_batch(BatchLimits::default(), &mut sink))?.done {
             check()?;
         }
         Ok(totals)
@@ -80,7 +81,7 @@ impl Catalogues {
         if catalogue.is_dropped() {
             return Err(Error::NoCatalogue(fid));
         }
-        let mut txn = self.store.progress().1;
+        let mut txn = self.latest()?;
         let check = || cancellation.check();
         let found = self.count_rows(&catalogue, &rows, View::Latest, check)?;
         if found.records > 0 {
@@ -102,8 +103,9 @@ mod tests {
     use std::sync::Arc;
 
     use bytes::Bytes;
+    use stele_engine::Options;
     use stele_engine::world::World;
-    use stele_engine::{Options, Store};
+    use stele_tables::Tables;
 
     use super::super::Waiting;
     use super::*;
@@ -113,8 +115,8 @@ mod tests {
     #[test]
     fn counting_for_nobody_ends_and_deletes_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::open(dir.path(), Options::default(), World::real()).unwrap();
-        let service = Arc::new(Catalogues::open(Arc::new(store)).unwrap());
+        let tables = Tables::open(dir.path(), Options::default(), World::real()).unwrap();
+        let service = Arc::new(Catalogues::open(tables).unwrap());
         let fid = Bytes::copy_from_slice(Fid::of_id(1000).unwrap().bytes());
         let catalogue = Some(Target { fid, ..Default::default() });
         let records = vec![Record { key: "k".into(), ..Default::default() }];

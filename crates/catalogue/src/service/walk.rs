@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use stele_engine::{BatchLimits, CellView, Place, RowRange, Scan, ScanSpec, Txn};
+use stele_engine::{BatchLimits, CellView, Place, RowRange, ScanSpec, Txn};
+use stele_tables::Scan;
 
 use super::Catalogues;
 use super::checks::{check_key, check_vector};
@@ -134,7 +135,8 @@ impl Walk {
                 view: self.snapshot.view(),
                 ..ScanSpec::range(rows)
             };
-            self.scan = Some(self.service.store.scan(self.catalogue.space.table, spec)?);
+            let scan = self.service.local(self.catalogue.space.table).scan(spec);
+            self.scan = Some(self.service.tenure().open(scan)?);
         }
         let scan = self.scan.as_mut().expect("the scan was just opened");
         let (space, at) = (&self.catalogue.space, self.at as u32);
@@ -151,15 +153,16 @@ impl Walk {
         let limits =
             BatchLimits { bytes: space_left, work: Effort::BATCH_WORK, ..BatchLimits::default() };
         let batch = if self.flags.has(Flag::NoCookies) {
-            scan.next_batch(limits, &mut |cell| give(cell, &[]))?
+            scan.next_batch(limits, &mut |cell| give(cell, &[]))
         } else {
             scan.next_placed_batch(limits, |cell, entry| {
                 let place = entry.map(|entry| Place { txn, entry });
                 cookie.clear();
                 sealer.seal_record(object, place.as_ref(), cookie);
                 give(cell, cookie);
-            })?
+            })
         };
+        let batch = self.service.tenure().open(batch)?;
         self.count += count;
         self.service.count_copied(copied);
         let code = if self.count == wanted { Code::Ok } else { Code::End };
@@ -172,11 +175,9 @@ impl Walk {
         let view = self.snapshot.view();
         let mut found = false;
         let row = space.row(&start.key);
-        let read =
-            self.service.store.read_first(space.table, &row, &view, place.as_ref(), |_| {
-                found = true;
-            })?;
-        self.service.count_place(&read);
+        let local = self.service.local(space.table);
+        let read = local.read_first(&row, &view, place.as_ref(), |_| found = true);
+        self.service.count_place(&self.service.tenure().open(read)?);
         Ok(found)
     }
 

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use stele_bigtable::Api;
 use stele_bigtable_client::{Client, Options as BigtableOptions};
-use stele_engine::Store;
 use stele_mounttable::blessing::Caller;
 use stele_mounttable::clock::Clock;
 use stele_mounttable::rows::{CacheOptions, Kind, Limits};
 use stele_mounttable::{
     Call, Entry, Error, FirstNodes, Found, Mount, Mounttable, Options, create_tables, fsck,
 };
+use stele_tables::Tables;
 
 /// A time in 2026.
 const START_MICROS: i64 = 1_790_000_000_000_000;
@@ -79,8 +79,7 @@ impl Rows {
         let mut options = stele_engine::Options::default();
         options.log.sync = false;
         let world = stele_engine::world::World::real();
-        let store = Store::open(dir.path(), options, world).unwrap();
-        let api = Api::new(Arc::new(store)).unwrap();
+        let api = Api::new(Tables::open(dir.path(), options, world).unwrap()).unwrap();
         let client = client_of(api.routes().into_axum_router());
         Rows::reached_by(client, Some(api), Some(dir)).await
     }

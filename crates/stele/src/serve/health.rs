@@ -227,6 +227,7 @@ mod tests {
     use stele_engine::world::World;
     use stele_engine::world::sim::{Operation, SimFiles, disk_error};
     use stele_grpc::{Services, Transport};
+    use stele_tables::Tables;
     use tonic_health::pb::HealthCheckRequest;
     use tonic_health::pb::health_client::HealthClient;
 
@@ -258,7 +259,7 @@ mod tests {
 
         let mut options = Options::new("in process", "p", "i");
         options.retry = Retry { attempts_max: 1, ..options.retry };
-        let client = Client::in_process(Api::new(store).unwrap().services(), options);
+        let client = Client::in_process(Api::new(Tables::new(store)).unwrap().services(), options);
         client.create_table(NewTable::new("t").family("f", GcRule::Never)).await.unwrap();
         files.fail_next(Operation::Sync, "/log/", disk_error());
         let table = client.table("t").unwrap();

@@ -9,6 +9,7 @@ use stele_catalogue::{Catalogues, Collector};
 use stele_engine::Store;
 use stele_grpc::Services;
 use stele_grpc::memory::CallPools;
+use stele_tables::Tables;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
@@ -28,9 +29,9 @@ use super::shares::Shares;
 use super::shutdown::Phases;
 use super::status::ServerInfo;
 
-/// Opens the catalogues of the store and starts a thread that removes deleted ones.
-fn open_catalogues(store: &Arc<Store>) -> anyhow::Result<Arc<Catalogues>> {
-    let catalogues = Arc::new(Catalogues::open(store.clone()).context("opening the catalogues")?);
+/// Opens the catalogues and starts a thread that removes deleted ones.
+fn open_catalogues(tables: &Tables) -> anyhow::Result<Arc<Catalogues>> {
+    let catalogues = Arc::new(Catalogues::open(tables.clone()).context("opening the catalogues")?);
     Collector::start(&catalogues).context("starting the thread that removes deleted catalogues")?;
     Ok(catalogues)
 }
@@ -55,7 +56,8 @@ impl Server {
         info: Arc<ServerInfo>,
         injector: Option<Arc<Injector>>,
     ) -> anyhow::Result<Server> {
-        let api = Api::new(store.clone())?;
+        let tables = Tables::new(store.clone());
+        let api = Api::new(tables.clone())?;
         // Leaked on purpose: tasks share these for the life of the process without
         // reference counting.
         let shares = Shares::of(settings);
@@ -64,8 +66,8 @@ impl Server {
         let phases: &'static Phases = Box::leak(Box::default());
         let tasks = TaskTracker::new();
         let names = names::start(&settings.names, &api, dns, phases, &tasks).await?;
-        let catalogues = settings.catalogue.then(|| open_catalogues(&store)).transpose()?;
-        let (grpc, tables) = services::grpc(&api, catalogues, names).await?;
+        let catalogues = settings.catalogue.then(|| open_catalogues(&tables)).transpose()?;
+        let (grpc, reporter) = services::grpc(&api, catalogues, names).await?;
         let node = metastore.as_ref().map(|metastore| metastore.node().clone());
         let components = Components { store: store.clone(), metastore: node, phases };
         let state =
@@ -81,7 +83,7 @@ impl Server {
         let http = Protocol::Http(Pages { router, metrics });
         let permits = Arc::new(Semaphore::new(listen::connections_max()));
         let mut served = vec![(ports.grpc, grpc, &metrics.grpc), (ports.http, http, &metrics.http)];
-        let mut health = Reporters { tables, metastore: None };
+        let mut health = Reporters { tables: reporter, metastore: None };
         if let Some(metastore) = &metastore {
             let (services, reporter) = metastore.services().await;
             health.metastore = Some(reporter);

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use stele_bigtable::Api;
 use stele_bigtable::proto::v2;
 use stele_bigtable::proto::v2::bigtable_client::BigtableClient;
 use stele_bigtable::proto::v2::row_filter::{Filter, Interleave};
@@ -37,9 +36,8 @@ fn no_match() -> v2::ReadRowsRequest {
 /// Creates a table of many small rows.
 fn make_rows(dir: &Path, rows: usize) {
     make_table(dir);
-    let store = Arc::new(Store::open(dir, Options::default(), World::real()).unwrap());
-    let api = Api::new(store.clone()).unwrap();
-    let table = api.tables().store().table(TABLE).unwrap();
+    let store = Store::open(dir, Options::default(), World::real()).unwrap();
+    let table = store.table(TABLE).unwrap();
     for from in (0..rows).step_by(50_000) {
         let mut commit = CommitBuilder::new();
         commit.table(table);

@@ -2,12 +2,12 @@
 //! the test's process.
 
 use std::process::{Command, Output};
-use std::sync::Arc;
 
 use serde_json::{Value, json};
 use stele_bigtable::Api;
+use stele_engine::Options;
 use stele_engine::world::World;
-use stele_engine::{Options, Store};
+use stele_tables::Tables;
 
 use crate::support::{Commands, Hosted, command};
 
@@ -33,8 +33,8 @@ impl Commands for Served {
 impl Served {
     fn new() -> Served {
         Served(Hosted::new(async |dir| {
-            let store = Store::open(dir, Options::default(), World::real()).unwrap();
-            Api::new(Arc::new(store)).unwrap().routes()
+            let tables = Tables::open(dir, Options::default(), World::real()).unwrap();
+            Api::new(tables).unwrap().routes()
         }))
     }
 

@@ -15,8 +15,9 @@ use stele_bigtable::proto::v2;
 use stele_bigtable::proto::v2::bigtable_client::BigtableClient;
 use stele_bigtable::proto::v2::mutation::{Mutation, SetCell};
 use stele_bigtable::table::{Definition, Family, Granularity};
+use stele_engine::Options;
 use stele_engine::world::World;
-use stele_engine::{Options, Store};
+use stele_tables::Tables;
 use tonic::transport::{Channel, Endpoint};
 
 use super::command::command;
@@ -198,8 +199,8 @@ pub async fn until(what: &str, holds: impl Fn() -> bool) {
 
 /// Creates a store with a table that has the family `f`.
 pub fn make_table(dir: &Path) {
-    let store = Store::open(dir, Options::default(), World::real()).unwrap();
-    let api = Api::new(store.into()).unwrap();
+    let tables = Tables::open(dir, Options::default(), World::real()).unwrap();
+    let api = Api::new(tables).unwrap();
     let definition = Definition {
         families: [("f".to_string(), Family::default())].into(),
         granularity: Granularity::Millis,

@@ -1,11 +1,11 @@
 //! An in-process store, and helpers to write and compare results.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use stele_bigtable::Api;
 use stele_bigtable_client::{Client, Options};
 use stele_engine::world::World;
+use stele_tables::Tables;
 use stele_traces::store::{
     Cells, Commit, Entry, Grid, NewCommit, Put, TableSettings, Value, Window,
 };
@@ -24,8 +24,8 @@ impl Served {
     pub fn new() -> Served {
         let dir = tempfile::tempdir().unwrap();
         let options = stele_engine::Options::default();
-        let store = stele_engine::Store::open(dir.path(), options, World::real()).unwrap();
-        Served { api: Api::new(Arc::new(store)).unwrap(), _dir: dir }
+        let tables = Tables::open(dir.path(), options, World::real()).unwrap();
+        Served { api: Api::new(tables).unwrap(), _dir: dir }
     }
 
     pub fn client(&self) -> Client {

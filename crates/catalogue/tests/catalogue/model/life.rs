@@ -10,6 +10,7 @@ use stele_catalogue::service::{Answer, Cancellation, Direction, Get, Walk, WalkS
 use stele_catalogue::{Catalogues, Error, Fid, Result, Written};
 use stele_engine::world::sim::SimFiles;
 use stele_engine::{Options, Store, Txn};
+use stele_tables::Tables;
 
 use super::chance::Chance;
 use super::memory::{self, Kept, Model, Outcome, has};
@@ -36,6 +37,7 @@ pub struct Life {
     chance: Chance,
     power: Powered,
     service: Arc<Catalogues>,
+    store: Arc<Store>,
     /// States that may be found after a crash, the oldest first.
     checkpoints: Vec<Checkpoint>,
     pinned: BTreeMap<Txn, Model>,
@@ -47,13 +49,14 @@ pub struct Life {
     seed: u64,
 }
 
-fn open(power: &Powered) -> Result<Arc<Catalogues>> {
+fn open(power: &Powered) -> Result<(Arc<Catalogues>, Arc<Store>)> {
     let mut options = Options::default();
     options.memory.conflict_slots = 1 << 10;
     let world = power.world(1);
     let clock = world.clock.clone();
-    let store = Store::open("/store".as_ref(), options, world)?;
-    Ok(Arc::new(Catalogues::with_clock(Arc::new(store), clock)?))
+    let store = Arc::new(Store::open("/store".as_ref(), options, world)?);
+    let service = Catalogues::with_clock(Tables::new(store.clone()), clock)?;
+    Ok((Arc::new(service), store))
 }
 
 fn wire(fid: Fid) -> Bytes {
@@ -63,12 +66,13 @@ fn wire(fid: Fid) -> Bytes {
 impl Life {
     pub fn new(seed: u64) -> Life {
         let power = Powered::new(SimFiles::new(seed));
-        let service = open(&power).unwrap();
+        let (service, store) = open(&power).unwrap();
         let checkpoints = vec![Checkpoint { model: Model::default(), txn: Txn::ZERO }];
         Life {
             chance: Chance::new(seed),
             power,
             service,
+            store,
             checkpoints,
             pinned: BTreeMap::new(),
             cookies: vec![Bytes::new()],
@@ -98,13 +102,13 @@ impl Life {
 
     /// Returns the state that readers see.
     fn durable(&self) -> &Model {
-        let durable = self.service.store().progress().0;
+        let durable = self.store.progress().0;
         let seen = self.checkpoints.iter().rev().find(|checkpoint| checkpoint.txn <= durable);
         &seen.unwrap_or(&self.checkpoints[0]).model
     }
 
     fn step(&mut self) {
-        let store = self.service.store().clone();
+        let store = self.store.clone();
         let tables = store.tables();
         match self.chance.below(24) {
             0..3 => self.create(),
@@ -129,7 +133,7 @@ impl Life {
     fn crash(&mut self, tally: &mut Tally) {
         tally.places += self.service.counts().places;
         self.power = Powered::new(self.power.sim.crash());
-        self.service = open(&self.power).unwrap();
+        (self.service, self.store) = open(&self.power).unwrap();
         self.pinned.clear();
         let found = self.read_all();
         let kept = self.checkpoints.iter().rev().find(|checkpoint| same(&checkpoint.model, &found));

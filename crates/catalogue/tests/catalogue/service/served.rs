@@ -10,10 +10,12 @@ use stele_catalogue::proto::Code;
 use stele_catalogue::{Catalogues, Fid, Server};
 use stele_engine::world::World;
 use stele_engine::{Options, Store};
+use stele_tables::Tables;
 
 pub struct Served {
     pub service: Arc<Catalogues>,
     pub client: Client,
+    pub store: Arc<Store>,
     _dir: Option<tempfile::TempDir>,
 }
 
@@ -28,10 +30,10 @@ impl Served {
         let mut options = Options::default();
         // These tests do not simulate power cuts.
         options.log.sync = false;
-        let store = Store::open(dir, options, World::real()).unwrap();
-        let service = Arc::new(Catalogues::open(Arc::new(store)).unwrap());
+        let store = Arc::new(Store::open(dir, options, World::real()).unwrap());
+        let service = Arc::new(Catalogues::open(Tables::new(store.clone())).unwrap());
         let client = Client::in_process(Server::new(service.clone()).routes());
-        Served { service, client, _dir: None }
+        Served { service, client, store, _dir: None }
     }
 
     /// Creates a catalogue with records `k000`, `k001`, ...
@@ -48,8 +50,8 @@ impl Served {
 
     /// Flushes everything, so that records have locations.
     pub fn flush(&self) {
-        for (table, _) in self.service.store().tables() {
-            self.service.store().flush(table).unwrap();
+        for (table, _) in self.store.tables() {
+            self.store.flush(table).unwrap();
         }
     }
 }
@@ -97,7 +99,7 @@ pub async fn groups(mut records: Records) -> Vec<(Vec<String>, Code)> {
 
 /// Returns the number of rows in the tables of records.
 pub fn stored_records(served: &Served) -> usize {
-    let store = served.service.store();
+    let store = &served.store;
     let mut rows = 0;
     for (table, name) in store.tables() {
         if name.starts_with("catalogue/records/") {

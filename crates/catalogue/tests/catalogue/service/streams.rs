@@ -25,7 +25,7 @@ fn message(id: Option<u128>, keys: &[&str]) -> PutRequest {
 async fn a_large_vector_is_one_commit() {
     let served = Served::new();
     let handle = served.filled(1, 0).await;
-    let store = served.service.store();
+    let store = &served.store;
     let before = store.progress().1;
     let records = |value: u8| {
         (0..5_000u32)
