@@ -7,7 +7,8 @@ use std::sync::Arc;
 use stele_engine::schema::Schema;
 use stele_engine::world::World;
 use stele_engine::{
-    Checkpoint, CommitBuilder, Durability, Options, Result, RowRange, Store, TableId, Txn,
+    Checkpoint, CommitBuilder, Durability, Options, Result, RowRange, Store, TableId, TabletInfo,
+    Txn,
 };
 
 use crate::answer::Tenure;
@@ -84,9 +85,38 @@ impl Tables {
         self.store.schema(table)
     }
 
-    /// Creates a table. Durable on return.
+    /// Creates a table of one tablet. Durable on return.
     pub fn create(&self, name: &str, schema: Schema) -> Result<TableId> {
         self.store.create_table(name, schema)
+    }
+
+    /// Creates a table whose tablets meet at the given rows, which must ascend. Durable
+    /// on return.
+    pub fn create_with_splits(
+        &self,
+        name: &str,
+        schema: Schema,
+        splits: Vec<Vec<u8>>,
+    ) -> Result<TableId> {
+        self.store.create_table_with_splits(name, schema, splits)
+    }
+
+    /// Returns the tablets of a table, in row order.
+    pub fn tablets(&self, table: TableId) -> Result<Vec<TabletInfo>> {
+        self.store.tablets(table)
+    }
+
+    /// Splits the tablet with `row` before that row. Returns whether it did: the row may
+    /// already be the first of a tablet. Durable on return; readers and writers notice
+    /// nothing.
+    pub fn split(&self, table: TableId, row: &[u8]) -> Result<bool> {
+        self.store.split(table, row)
+    }
+
+    /// Joins the two tablets that meet at `row`, flushing memory first if necessary.
+    /// Durable on return; readers and writers notice nothing.
+    pub fn join(&self, table: TableId, row: &[u8]) -> Result<()> {
+        self.store.join(table, row)
     }
 
     /// Changes families and purge policies; groups cannot change. Dropping a family

@@ -19,9 +19,9 @@ const PARTS: u64 = 16;
 const SAMPLE_BYTES: usize = size_of::<v2::SampleRowKeysResponse>();
 
 impl Data {
-    /// Returns keys within the requested range at which the table was split or
-    /// that divide it by size, then its end, each with the approximate number of
-    /// bytes before it.
+    /// Returns keys within the requested range at which tablets meet, at which the
+    /// table was split when it was created, or that divide it by size, then its end,
+    /// each with the approximate number of bytes before it.
     pub(super) async fn sample(&self, request: &v2::SampleRowKeysRequest) -> Result<Samples> {
         let mut memory = ResponseMemory::of_call();
         // The sizes come from the indexes of all fragments, which may have to be
@@ -47,6 +47,7 @@ impl Data {
         let part_bytes = part_bytes(sizes.disk_bytes(&RowRange::all()));
         let inside = |split: &&Vec<u8>| **split > range.start && range.contains(split);
         let mut keys = sizes.boundaries(&range, part_bytes);
+        keys.extend(sizes.tablet_starts(&range));
         keys.extend(table.definition.splits.iter().filter(inside).cloned());
         keys.sort_unstable();
         keys.dedup();

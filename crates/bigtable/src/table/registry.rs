@@ -113,7 +113,8 @@ impl Tables {
         if self.by_name.load().contains_key(name) {
             return Err(Error::Exists(format!("Table already exists: {name}")));
         }
-        let id = self.tables.create(name, definition.schema()?)?;
+        let splits = definition.splits.clone();
+        let id = self.tables.create_with_splits(name, definition.schema()?, splits)?;
         let schema = self.tables.schema(id)?;
         let table = Arc::new(Table { id, name: name.into(), definition, schema });
         self.publish(|tables| tables.insert(name.into(), table.clone()));

@@ -26,6 +26,12 @@ impl TableSizes {
         self.version.memory.iter().map(GroupMemory::bytes).sum::<usize>() as u64
     }
 
+    /// Returns the rows inside a range at which tablets begin, in order.
+    pub fn tablet_starts(&self, range: &RowRange) -> Vec<Vec<u8>> {
+        let starts = self.version.tablets.overlapping(range).map(|tablet| &tablet.rows.start);
+        starts.filter(|start| **start > range.start).cloned().collect()
+    }
+
     /// Returns rows, in order, that divide a range into parts of about
     /// `part_bytes` on disk each. The last part may be larger by up to half of
     /// that.

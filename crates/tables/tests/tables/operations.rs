@@ -86,3 +86,26 @@ fn scale_1_5_a_backup_is_restored_as_it_was_until_it_is_released() {
     tables.release_backup(backup.id).unwrap();
     assert!(tables.backups().unwrap().is_empty());
 }
+
+#[test]
+fn scale_6_2_tablets_are_listed_split_and_joined_without_a_change_of_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let tables = open(dir.path());
+    let splits = [b"h".to_vec(), b"p".to_vec()].to_vec();
+    let table = tables.create_with_splits("t", schema(), splits).unwrap();
+    ["a", "k", "z"].iter().for_each(|row| write(&tables, table, row));
+    let starts = |tables: &Tables| -> Vec<Vec<u8>> {
+        tables.tablets(table).unwrap().into_iter().map(|tablet| tablet.rows.start).collect()
+    };
+    assert_eq!(starts(&tables), [&b""[..], b"h", b"p"]);
+    assert!(tables.split(table, b"k").unwrap());
+    assert!(!tables.split(table, b"p").unwrap(), "a tablet begins there");
+    tables.join(table, b"h").unwrap();
+    assert!(tables.join(table, b"h").is_err(), "no tablets meet there any more");
+    assert_eq!(starts(&tables), [&b""[..], b"k", b"p"]);
+    assert_eq!(all(&tables, "t"), ["a", "k", "z"]);
+    drop(tables);
+    let tables = open(dir.path());
+    assert_eq!(starts(&tables), [&b""[..], b"k", b"p"]);
+    assert_eq!(all(&tables, "t"), ["a", "k", "z"]);
+}
