@@ -20,7 +20,7 @@ const RETRIES: usize = 3;
 /// When the process runs out of handles, this fraction of ours is closed.
 const CLOSED_SHARE: usize = 4;
 
-/// The open files of all stores of a process. When the limit is reached, one that has
+/// The open files of all stores of a process. When one is opened at the limit, one that has
 /// not been used recently is closed; files that are being read stay open.
 pub struct FileHandles {
     limit: usize,
