@@ -132,7 +132,7 @@ fn joined(table: &TableConfig, lower: &TabletConfig, upper: &TabletConfig) -> Ta
 }
 
 /// Pairs the runs of two chains by age, the oldest with the oldest, so that the
-/// joined chain is no longer than either. The chains have no row in common, so any
+/// joined chain is as long as the longer one. The chains have no row in common, so any
 /// order between them is correct.
 fn joined_chain(
     (lower, lower_rows): (&ChainConfig, &RowRange),

@@ -290,7 +290,7 @@ mod tests {
         read(&all[0]);
         sim.fail_next(Operation::Open, "1.frag", Fault::OpenFiles.error());
         read(&all[1]);
-        assert_eq!(sim.open_files("0.frag"), 0, "it made room");
+        assert_eq!(sim.open_files("0.frag"), 0, "it was closed to free a handle");
         // With nothing to close, the call fails and the next one tries again.
         let held = all[1].file().unwrap();
         sim.fail_always(Operation::Open, "2.frag", Fault::OpenFiles);

@@ -5,10 +5,12 @@
 //! chains so long that writers are delayed. The background lane, at low
 //! priority, does all other compactions, small ones first. Each job is one flush or
 //! one step of a compaction, so that no chain waits for a large compaction of
-//! another. A further thread checks the files of a store that was opened, and removes
-//! those that are no longer used. (A thread that has lowered its priority cannot raise it again
-//! without privileges, so a flush on the background lane would block the
-//! writers that wait for it.)
+//! another. (A thread that has lowered its priority cannot raise it again without
+//! privileges, so a flush on the background lane would block the writers that wait
+//! for it.)
+//!
+//! A further thread checks the files of a store that was opened, and removes unused
+//! ones.
 
 use std::cmp::Reverse;
 use std::io;

@@ -54,7 +54,7 @@ impl Store {
         let table = self.engine.tables.map.get(table)?;
         loop {
             let gone = table.version().tablets.before(Some(row)).id;
-            if self.engine.tables.join(&table, row)?.is_some() {
+            if self.engine.tables.join(&table, row)? {
                 self.engine.failures.forget_tablet(gone);
                 self.engine.waiters.wake(Stage::Chains);
                 self.engine.claims.raise();

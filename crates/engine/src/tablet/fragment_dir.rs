@@ -35,9 +35,8 @@ pub struct FragmentDir {
 }
 
 impl FragmentDir {
-    /// Opens the directory inside `store_dir` for the incarnation that last
-    /// was started in `configs`, and removes files that `configs` does not
-    /// name. No file is opened.
+    /// Opens the directory inside `store_dir` for the incarnation in `configs`, and
+    /// removes files that `configs` does not name. No file is opened.
     pub fn open(
         store_dir: &Path,
         files: Arc<dyn Files>,

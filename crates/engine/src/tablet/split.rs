@@ -46,9 +46,9 @@ impl Tables {
         Ok(true)
     }
 
-    /// Joins the two tablets that meet at `row`. Returns `None` if their memory must
-    /// be flushed first: the groups of which have been flushed differently.
-    pub fn join(&self, table: &Table, row: &[u8]) -> Result<Option<()>> {
+    /// Joins the two tablets that meet at `row`. Returns whether it did: memory must be
+    /// flushed first if the two have been flushed up to different txns.
+    pub fn join(&self, table: &Table, row: &[u8]) -> Result<bool> {
         let publishing = table.publish();
         let tablets = publishing.tablets();
         let upper = tablets.of(row).clone();
@@ -58,7 +58,7 @@ impl Tables {
         }
         let lower = tablets.before(Some(row)).clone();
         if !can_join(table, &lower, &upper) {
-            return Ok(None);
+            return Ok(false);
         }
         let edit = ConfigEdit::Join(Join {
             table: table.id,
@@ -70,7 +70,7 @@ impl Tables {
         let rows = RowRange { start: lower.rows.start.clone(), end: upper.rows.end.clone() };
         let config = &configs.tables[&table.id];
         publishing.splice(&rows, rebuilt(config, &rows, &[&lower, &upper])?);
-        Ok(Some(()))
+        Ok(true)
     }
 }
 

@@ -215,7 +215,7 @@ impl Table {
         self.fence.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Returns the newest commit up to which all groups are in files.
+    /// Returns the newest txn up to which any group is in files.
     pub fn flushed(&self) -> Txn {
         self.version().memory.iter().map(|memory| memory.flushed).max().unwrap_or(Txn::ZERO)
     }
