@@ -9,7 +9,8 @@ use prost::Message;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let root = PathBuf::from("../../proto");
-    let files = [root.join("etcd.proto"), root.join("etcd_mvcc.proto")];
+    let names = ["etcd", "etcd_auth", "etcd_election", "etcd_lock", "etcd_mvcc"];
+    let files = names.map(|name| root.join(name).with_extension("proto"));
     for file in &files {
         println!("cargo::rerun-if-changed={}", file.display());
     }

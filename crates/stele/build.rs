@@ -1,5 +1,5 @@
-//! Compresses the debug sections of release builds, which makes the binary a third
-//! smaller. Debuggers, perf and backtraces read them compressed.
+//! Compresses the debug sections of release builds: those of C code, and of all code if
+//! line tables are asked for. Debuggers, perf and backtraces read them compressed.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,5 +1,5 @@
 // Reads rows of many sizes with Google's Go client, which fails if a message
-// ends inside a row.
+// ends inside a row; first as they are, then while tablets split and join.
 //
 //	BIGTABLE_EMULATOR_HOST=<host:port> go run .
 package main
@@ -63,6 +63,47 @@ func run(ctx context.Context) error {
 	if err := write(ctx, table); err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
+	if err := readInAllWays(ctx, table); err != nil {
+		return err
+	}
+	return readWhileTabletsChange(ctx, table)
+}
+
+// readWhileTabletsChange reads again, several times, while tablets split and join.
+func readWhileTabletsChange(ctx context.Context, table *bigtable.Table) error {
+	changing, stop := context.WithCancel(ctx)
+	defer stop()
+	var changes int
+	changed := make(chan error, 1)
+	go func() {
+		var err error
+		changes, err = changeTablets(changing, "projects/p/instances/i/tables/rows", allKeys())
+		changed <- err
+	}()
+	for range 3 {
+		if err := readInAllWays(ctx, table); err != nil {
+			return fmt.Errorf("while tablets change: %w", err)
+		}
+	}
+	stop()
+	if err := <-changed; err != nil {
+		return err
+	}
+	fmt.Println("Go client: read while tablets changed", changes, "times")
+	return nil
+}
+
+func allKeys() []string {
+	var keys []string
+	for _, size := range sizes {
+		for row := 0; row < size.rows; row++ {
+			keys = append(keys, fmt.Sprintf("%s%03d", size.prefix, row))
+		}
+	}
+	return keys
+}
+
+func readInAllWays(ctx context.Context, table *bigtable.Table) error {
 	for _, options := range [][]bigtable.ReadOption{
 		nil,
 		{bigtable.ReverseScan()},

@@ -2,6 +2,12 @@
 
 use tonic::transport::{Channel, Endpoint};
 
+/// Users and roles, which the benchmark does not use.
+#[allow(dead_code)]
+pub mod authpb {
+    tonic::include_proto!("authpb");
+}
+
 /// Keys, values and events.
 pub mod mvccpb {
     tonic::include_proto!("mvccpb");

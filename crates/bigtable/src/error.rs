@@ -96,6 +96,13 @@ impl From<Error> for Status {
                 let details = ErrorDetails::with_retry_info(Some(retry_after));
                 Status::with_error_details(code, message, details)
             }
+            Error::Engine(engine::Error::TabletNotLoaded(tablet)) => {
+                let details = match tablet.retry_after() {
+                    Some(_) => ErrorDetails::with_retry_info(tablet.retry_after()),
+                    None => ErrorDetails::new(),
+                };
+                Status::with_error_details(code, message, details)
+            }
             Error::Refused(status) => *status,
             _ => Status::new(code, message),
         }
@@ -105,6 +112,8 @@ impl From<Error> for Status {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use stele_engine::{NotLoaded, TabletState};
 
     use super::*;
 
@@ -116,6 +125,34 @@ mod tests {
         assert_eq!(status.code(), Code::ResourceExhausted);
         let retry = status.get_details_retry_info().unwrap();
         assert_eq!(retry.retry_delay, Some(retry_after));
+    }
+
+    #[test]
+    fn scale_7_6_a_loading_tablet_is_unavailable_and_an_unloaded_one_is_a_precondition() {
+        let status = |state| {
+            Status::from(Error::Engine(engine::Error::TabletNotLoaded(Box::new(NotLoaded {
+                id: engine::TableId(1),
+                table: "t".into(),
+                row: engine::Printable(b"row".to_vec()),
+                bounds: engine::RowRange::new("m", "t"),
+                load: 1,
+                state,
+            }))))
+        };
+        let loading = status(TabletState::Claiming);
+        assert_eq!(loading.code(), Code::Unavailable);
+        let retry = loading.get_details_retry_info().unwrap();
+        assert_eq!(retry.retry_delay, Some(Duration::from_secs(1)));
+        for state in [TabletState::Unloaded, TabletState::ReadOnly, TabletState::Closing] {
+            let unloaded = status(state);
+            assert_eq!(unloaded.code(), Code::FailedPrecondition);
+            assert!(unloaded.get_details_retry_info().is_none());
+            assert_eq!(
+                unloaded.message(),
+                "row \"row\" of table t is not served: its tablet, from row \"m\" to before \"t\", \
+                 was unloaded by an operator: load it to serve its rows again"
+            );
+        }
     }
 
     #[test]

@@ -22,7 +22,8 @@ pub fn check(extensions: &http::Extensions, name: &str) -> Result<(), Status> {
     )))
 }
 
-fn is_reserved(name: &str) -> bool {
+/// Returns whether a name is of the reserved project.
+pub fn is_reserved(name: &str) -> bool {
     name.strip_prefix(PREFIX).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use stele_engine::Txn;
 use stele_grpc::offload::Cost;
+use stele_tables::Misses;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -56,15 +57,26 @@ impl Calls {
         Calls { service, capacity: Capacity::default() }
     }
 
-    /// Runs a call.
+    /// Runs a call. Work that fails because a tablet is being loaded, or because bytes of a
+    /// file are not on this machine, which it does before it writes, is repeated when they
+    /// are.
     async fn run<R: Send + 'static, T: Send + 'static>(
         &self,
         cost: Cost,
-        request: R,
-        work: impl FnOnce(&Arc<Catalogues>, &R) -> Result<T> + Send + 'static,
+        mut request: R,
+        work: impl Fn(&Arc<Catalogues>, &R) -> Result<T> + Clone + Send + 'static,
     ) -> Result<T, Status> {
-        let service = self.service.clone();
-        Ok(cost.run(move || work(&service, &request)).await??)
+        let mut misses = Misses::default();
+        loop {
+            let (service, work) = (self.service.clone(), work.clone());
+            let run = cost.run(move || (work(&service, &request), request));
+            let (outcome, same) = run.await?;
+            match outcome {
+                Ok(done) => return Ok(done),
+                Err(error) => self.service.available(error, &mut misses).await?,
+            }
+            request = same;
+        }
     }
 
     /// Like [`Calls::run`], for long work: it ends when the call is dropped.
@@ -72,7 +84,7 @@ impl Calls {
         &self,
         cost: Cost,
         request: R,
-        work: impl FnOnce(&Arc<Catalogues>, &R, &Cancellation) -> Result<T> + Send + 'static,
+        work: impl Fn(&Arc<Catalogues>, &R, &Cancellation) -> Result<T> + Clone + Send + 'static,
     ) -> Result<T, Status> {
         let waiting = Waiting::default();
         let cancellation = waiting.cancellation();
@@ -87,7 +99,7 @@ impl Calls {
         &self,
         cost: Cost,
         request: R,
-        work: impl FnOnce(&Arc<Catalogues>, &R) -> Result<Written<T>> + Send + 'static,
+        work: impl Fn(&Arc<Catalogues>, &R) -> Result<Written<T>> + Clone + Send + 'static,
     ) -> Result<Response<T>, Status> {
         let written = self.run(cost, request, work).await?;
         replied(self.service.when_durable(written).await?)
@@ -249,7 +261,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let tables = Tables::open(dir.path(), Options::default(), World::real()).unwrap();
         let calls = Calls::new(Arc::new(Catalogues::open(tables).unwrap()));
-        let (begun, begins) = tokio::sync::oneshot::channel();
+        let (begun, mut begins) = tokio::sync::mpsc::unbounded_channel();
         let (ended, ends) = mpsc::channel();
         let work = move |_: &Arc<Catalogues>, (): &(), cancellation: &Cancellation| {
             begun.send(()).unwrap();
@@ -261,7 +273,7 @@ mod tests {
         };
         tokio::select! {
             _ = calls.run_cancellable(Cost::Long, (), work) => panic!("nobody ends it"),
-            begun = begins => begun.unwrap(),
+            begun = begins.recv() => begun.unwrap(),
         }
         ends.recv().unwrap();
     }

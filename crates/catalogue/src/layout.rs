@@ -54,13 +54,19 @@ impl TableIds {
     }
 }
 
+/// Finds a table, or creates it. The catalogues' tables are never split, so that one
+/// process serves a catalogue.
 fn open_table(tables: &Tables, name: &str) -> Result<TableId> {
     if let Some(table) = tables.table(name) {
+        let schema = tables.schema(table)?;
+        if schema.is_splittable() {
+            tables.alter(table, Schema::clone(&schema).splittable(false), &[])?;
+        }
         return Ok(table);
     }
     // A record is one cell; a new value replaces the old one.
     let family = Family::with_purge(FAMILY, Purge::MaxVersions(1));
-    Ok(tables.create(name, Schema::with_families([family])?)?)
+    Ok(tables.create(name, Schema::with_families([family])?.splittable(false))?)
 }
 
 /// The rows of one table with a common prefix: the records of one catalogue.

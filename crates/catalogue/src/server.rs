@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use stele_engine::world::Miss;
 use stele_grpc::{
     Handler, MessageBody, Messages, MethodPath, Next, ResponseFuture, Services, respond, unary,
 };
@@ -48,38 +49,46 @@ impl Handler for Server {
     fn handle(&self, request: http::Request<Body>) -> ResponseFuture {
         let service = self.service.clone();
         let direction = match MethodPath::of(request.uri()).map_or("", |path| path.method) {
-            "Get" => {
-                return answer(request, move |request: GetRequest| {
-                    let get = Some(Get::new(service, request)?);
-                    Ok(Answers { get, frame: None })
-                });
-            }
+            "Get" => return respond(get(service, request)),
             "Next" => Direction::Forward,
             "Prev" => Direction::Backward,
             _ => return self.generated.clone().call(request),
         };
-        answer(request, move |request: NextRequest| {
-            let walk = Walk::new(service, request, direction)?;
-            let pinned = walk.pinned()?.map(|txn| txn.raw());
-            Ok(Records { walk: Some(walk), pinned, frame: None })
-        })
+        respond(walk(service, request, direction))
     }
 }
 
-/// Reads the single message of a request, and responds with a stream.
-fn answer<R, M: Messages>(
+async fn get(
+    service: Arc<Catalogues>,
     request: http::Request<Body>,
-    begin: impl FnOnce(R) -> Result<M> + Send + 'static,
-) -> ResponseFuture
-where
-    R: prost::Message + Default,
-{
-    respond(async move {
-        let (parts, body) = request.into_parts();
-        let read = unary::read_checked::<R, ShortVectors>(&parts.headers, body, MESSAGE_BYTES_MAX);
-        let request = read.await?;
-        Ok(MessageBody::response(begin(request)?))
-    })
+) -> Result<http::Response<Body>, Status> {
+    let request: GetRequest = read(request).await?;
+    service.target_loaded(request.catalogue.as_ref()).await?;
+    let get = Some(Get::new(service, request)?);
+    Ok(MessageBody::response(Answers { get, frame: None, missed: Missed::default() }))
+}
+
+async fn walk(
+    service: Arc<Catalogues>,
+    request: http::Request<Body>,
+    direction: Direction,
+) -> Result<http::Response<Body>, Status> {
+    let request: NextRequest = read(request).await?;
+    service.target_loaded(request.catalogue.as_ref()).await?;
+    let walk = Walk::new(service, request, direction)?;
+    let pinned = walk.pinned()?.map(|txn| txn.raw());
+    Ok(MessageBody::response(Records {
+        walk: Some(walk),
+        pinned,
+        frame: None,
+        missed: Missed::default(),
+    }))
+}
+
+/// Reads the single message of a request.
+async fn read<R: prost::Message + Default>(request: http::Request<Body>) -> Result<R, Status> {
+    let (parts, body) = request.into_parts();
+    unary::read_checked::<R, ShortVectors>(&parts.headers, body, MESSAGE_BYTES_MAX).await
 }
 
 /// What a step has made of the message at hand.
@@ -104,11 +113,31 @@ fn step_reply<F: Default>(
     Ok(if more { ReplyStep::Full(frame) } else { ReplyStep::Last(frame) })
 }
 
+/// What the steps of a stream have missed since the last one that succeeded.
+#[derive(Default)]
+struct Missed(Vec<Miss>);
+
+impl Missed {
+    /// Waits for the bytes that a step missed; fails if it failed for another reason.
+    fn wait(&mut self, error: Error) -> Result<Next> {
+        let Error::Engine(stele_engine::Error::NotLocal(miss)) = error else { return Err(error) };
+        self.0.push(miss.clone());
+        Ok(Next::Wait(Box::pin(async move {
+            miss.fetched().await.map_err(|error| Status::from(Error::Engine(error)))
+        })))
+    }
+
+    fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
 /// The messages of a Get.
 struct Answers {
     get: Option<Get>,
     /// The message at hand, which may take several steps.
     frame: Option<GetFrame>,
+    missed: Missed,
 }
 
 impl Messages for Answers {
@@ -117,7 +146,12 @@ impl Messages for Answers {
     fn next(&mut self) -> Result<Next> {
         let Some(get) = &mut self.get else { return Ok(Next::End) };
         let read = |frame: &mut GetFrame| Ok((get.step(frame, REPLY_BYTES)?, frame.bytes()));
-        let message = match step_reply(&mut self.frame, read)? {
+        let step = match step_reply(&mut self.frame, read) {
+            Err(error) => return self.missed.wait(error),
+            Ok(step) => step,
+        };
+        self.missed.clear();
+        let message = match step {
             ReplyStep::Incomplete => return Ok(Next::Yield),
             ReplyStep::Full(frame) => return Ok(Next::Message(frame.finish())),
             ReplyStep::Last(frame) => frame.finish_last(get.found, &get.catalogue_cookie()),
@@ -133,6 +167,7 @@ struct Records {
     pinned: Option<u64>,
     /// The message at hand, which may take several steps.
     frame: Option<NextFrame>,
+    missed: Missed,
 }
 
 impl Messages for Records {
@@ -141,7 +176,12 @@ impl Messages for Records {
     fn next(&mut self) -> Result<Next> {
         let Some(walk) = &mut self.walk else { return Ok(Next::End) };
         let read = |frame: &mut NextFrame| Ok((walk.step(frame, REPLY_BYTES)?, frame.bytes()));
-        let message = match step_reply(&mut self.frame, read)? {
+        let step = match step_reply(&mut self.frame, read) {
+            Err(error) => return self.missed.wait(error),
+            Ok(step) => step,
+        };
+        self.missed.clear();
+        let message = match step {
             ReplyStep::Incomplete => return Ok(Next::Yield),
             ReplyStep::Full(frame) => return Ok(Next::Message(frame.finish())),
             ReplyStep::Last(frame) => frame.finish_last(self.pinned, &walk.catalogue_cookie()),
@@ -223,9 +263,59 @@ mod tests {
         let keys = keys(5_000).map(key).collect();
         let request = GetRequest { catalogue: target(), keys, ..Default::default() };
         let get = Some(Get::new(service, request).unwrap());
-        let (yields, sent) = run(Answers { get, frame: None });
+        let (yields, sent) = run(Answers { get, frame: None, missed: Missed::default() });
         assert!(yields >= 9, "{yields} yields");
         assert_eq!(sent, 1, "all answers fit into one message");
+    }
+
+    /// Returns the number of messages of a stream whose waits have ended, and how often it
+    /// waited.
+    fn run_with_misses(mut messages: impl Messages<Error = Error>) -> (usize, usize) {
+        let (mut sent, mut waits) = (0, 0);
+        loop {
+            match messages.next().unwrap() {
+                Next::Message(_) => sent += 1,
+                Next::Wait(_) => waits += 1,
+                Next::Yield => {}
+                Next::End => return (sent, waits),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn scale_4_3_records_are_read_and_written_although_every_read_of_a_file_misses() {
+        use crate::proto::catalogues_server::Catalogues as _;
+        let dir = tempfile::tempdir().unwrap();
+        let mut options = Options::default();
+        options.objects.store = Some(Arc::new(stele_engine::world::sim::SimObjects::new(1)));
+        options.memory.cache_bytes = 0;
+        let tables = Tables::open(dir.path(), options, World::real()).unwrap();
+        let service = Arc::new(Catalogues::open(tables.clone()).unwrap());
+        fill(&service, 50);
+        tables.all().iter().for_each(|(table, _)| tables.flush(*table).unwrap());
+        let last = Bytes::copy_from_slice(&[0xFF; 4]);
+        let keys = vec![key(last.clone())];
+        let request = GetRequest { catalogue: target(), keys, ..Default::default() };
+        let get = Some(Get::new(service.clone(), request).unwrap());
+        let (sent, waits) =
+            run_with_misses(Answers { get, frame: None, missed: Missed::default() });
+        assert!(sent == 1 && waits > 0, "{sent} messages, {waits} waits");
+        for direction in [Direction::Forward, Direction::Backward] {
+            let starts = vec![Start { edge: true, count: 9, ..Default::default() }];
+            let request = NextRequest { catalogue: target(), starts, ..Default::default() };
+            let walk = Some(Walk::new(service.clone(), request, direction).unwrap());
+            let missed = Missed::default();
+            let (sent, waits) =
+                run_with_misses(Records { walk, pinned: None, frame: None, missed });
+            assert!(sent == 1 && waits > 0, "{direction:?}: {sent} messages, {waits} waits");
+        }
+        // The record exists, so that creating it again is refused.
+        let flags = Flag::InsertOnly as u32;
+        let records = vec![Record { key: last, ..Default::default() }];
+        let put = PutRequest { catalogue: target(), records, flags };
+        let calls = Calls::new(service);
+        let reply = calls.put(tonic::Request::new(put)).await.unwrap().into_inner();
+        assert_eq!(reply.count, 0, "{reply:?}");
     }
 
     #[test]
@@ -237,7 +327,8 @@ mod tests {
             let starts = vec![Start { edge: true, count: 9, ..Default::default() }];
             let request = NextRequest { catalogue: target(), starts, ..Default::default() };
             let walk = Some(Walk::new(service.clone(), request, direction).unwrap());
-            let (yields, sent) = run(Records { walk, pinned: None, frame: None });
+            let (yields, sent) =
+                run(Records { walk, pinned: None, frame: None, missed: Missed::default() });
             assert!(yields >= 3, "{direction:?}: {yields} yields");
             assert_eq!(sent, 1, "{direction:?}");
         }

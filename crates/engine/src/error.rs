@@ -6,7 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cell::commit::TableId;
+use crate::cell::rows::RowRange;
+use crate::tablet::TabletState;
 use crate::txn::Txn;
+use crate::world::Miss;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -43,6 +47,14 @@ pub enum Error {
     SchemaChanged { table: String },
     #[error("checkpoint {0} not found")]
     UnknownCheckpoint(u64),
+    #[error("backup {0} not found")]
+    UnknownBackup(String),
+    #[error("backup {0} already exists: choose another name or delete it")]
+    BackupExists(String),
+    #[error("invalid backup: {0}")]
+    InvalidBackup(String),
+    #[error("no deleted table {0} is kept: it was never deleted or its time has passed")]
+    UnknownDeletedTable(String),
     #[error("invalid schema: {0}")]
     InvalidSchema(String),
     /// A table cannot be split or joined at a row.
@@ -52,6 +64,12 @@ pub enum Error {
     /// changed.
     #[error("table number {table} cannot be edited: {what}")]
     EditRefused { table: u32, what: &'static str },
+    /// A row is in a tablet that is not loaded. Nothing was changed.
+    #[error("{0}")]
+    TabletNotLoaded(Box<NotLoaded>),
+    /// The columns of a read cannot be read together.
+    #[error("invalid scan: {0}")]
+    InvalidScan(String),
     /// The row changed between two batches of a scan in mode `Unchanged`.
     #[error("row {row} changed while it was being scanned")]
     ScanConflict { row: Printable },
@@ -104,12 +122,26 @@ pub enum Error {
         path.display()
     )]
     DiskFull { doing: &'static str, path: PathBuf },
+    /// The files of a store are in its directory, although it is opened with a store
+    /// outside.
+    #[error(
+        "the files of the tables are in {}, not in {address}: start without the object store, or with an empty data directory and restore into it",
+        path.display()
+    )]
+    LocalFragments { path: PathBuf, address: String },
+    /// Bytes of a file are not on this machine. Nothing was changed; the same read goes on
+    /// once they were fetched.
+    #[error("{0}")]
+    NotLocal(Miss),
     #[error("{doing} {}: {error}", path.display())]
     Io { doing: &'static str, path: PathBuf, error: Arc<io::Error> },
 }
 
 impl Error {
     pub fn io(doing: &'static str, path: &Path, error: io::Error) -> Error {
+        if let Some(miss) = Miss::of(&error) {
+            return Error::NotLocal(miss.clone());
+        }
         let path = path.to_path_buf();
         match error.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
@@ -125,6 +157,9 @@ impl Error {
 
     /// Whether retrying the same call can succeed.
     pub fn is_retryable(&self) -> bool {
+        if let Error::TabletNotLoaded(tablet) = self {
+            return tablet.state.is_loading();
+        }
         matches!(
             self,
             Error::MutationConflict { .. }
@@ -132,7 +167,48 @@ impl Error {
                 | Error::SchemaChanged { .. }
                 | Error::SnapshotExpired { .. }
                 | Error::Overloaded { .. }
+                | Error::NotLocal(_)
         )
+    }
+}
+
+/// A row that cannot be read or written, because its tablet is not loaded.
+#[derive(Clone, Debug)]
+pub struct NotLoaded {
+    pub id: TableId,
+    /// The name of the table.
+    pub table: String,
+    pub row: Printable,
+    /// The rows of the tablet.
+    pub bounds: RowRange,
+    /// The number of times that the tablet was loaded or its rows changed.
+    pub load: u64,
+    pub state: TabletState,
+}
+
+/// Delay suggested to callers whose tablet is being loaded.
+const LOADED_AFTER: Duration = Duration::from_secs(1);
+
+impl NotLoaded {
+    /// Returns when to try again, if the tablet is being loaded.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.state.is_loading().then_some(LOADED_AFTER)
+    }
+}
+
+impl fmt::Display for NotLoaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let NotLoaded { table, row, bounds, state, .. } = self;
+        write!(f, "row {row} of table {table} is not served: its tablet, from row ")?;
+        write!(f, "{} ", Printable::from(&bounds.start[..]))?;
+        match &bounds.end {
+            Some(end) => write!(f, "to before {}, ", Printable::from(&end[..]))?,
+            None => f.write_str("to the end, ")?,
+        }
+        match state.is_loading() {
+            true => write!(f, "is being loaded: try again in {} s", LOADED_AFTER.as_secs()),
+            false => write!(f, "was unloaded by an operator: load it to serve its rows again"),
+        }
     }
 }
 

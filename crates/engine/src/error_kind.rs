@@ -47,19 +47,26 @@ impl Error {
             | Error::SchemaChanged { .. }
             | Error::EditRefused { .. }
             | Error::ConfigConflict { .. } => ErrorKind::Conflict,
+            Error::TabletNotLoaded(tablet) if tablet.state.is_loading() => ErrorKind::Unavailable,
             Error::CellDisorder(_)
             | Error::InvalidPackedFormat { .. }
             | Error::InvalidMutation(_)
             | Error::TooLarge { .. }
             | Error::InvalidSplit(_)
+            | Error::InvalidBackup(_)
+            | Error::InvalidScan(_)
             | Error::InvalidSchema(_) => ErrorKind::InvalidInput,
             Error::UnknownTable(_)
             | Error::UnknownColumnFamily { .. }
+            | Error::UnknownBackup(_)
+            | Error::UnknownDeletedTable(_)
             | Error::UnknownCheckpoint(_) => ErrorKind::NotFound,
-            Error::TableExists(_) => ErrorKind::AlreadyExists,
+            Error::TableExists(_) | Error::BackupExists(_) => ErrorKind::AlreadyExists,
             Error::DataLoss { .. } | Error::NewerFormat { .. } => ErrorKind::DataLoss,
             Error::UnknownFold(_)
+            | Error::TabletNotLoaded(_)
             | Error::OtherLog { .. }
+            | Error::LocalFragments { .. }
             | Error::HasOwnLog
             | Error::HasExternalLog
             | Error::IndexPassed { .. } => ErrorKind::Precondition,
@@ -69,6 +76,7 @@ impl Error {
             | Error::Closed
             | Error::Locked { .. }
             | Error::DirectoryInUse { .. }
+            | Error::NotLocal(_)
             | Error::Io { .. } => ErrorKind::Unavailable,
         }
     }

@@ -89,20 +89,22 @@ pub use cell::fold::{Fold, FoldId, Folds};
 pub use cell::rows::RowRange;
 pub use config::{Checkpoint, TabletId};
 pub use durability::Durability;
-pub use error::{Error, Printable, Result};
+pub use error::{Error, NotLoaded, Printable, Result};
 pub use error_kind::ErrorKind;
 pub use fragment::cache;
 pub use merge::{CellView, Columns, EntryPlace, FamilyColumns, Flow};
 pub use options::{
-    AdmissionOptions, CompactOptions, FlushOptions, Limits, MemoryOptions, Options, SnapshotAge,
+    AdmissionOptions, CompactOptions, FlushOptions, Limits, LoadOptions, MemoryOptions,
+    ObjectOptions, Options, SnapshotAge, TabletOptions,
 };
 pub use read::{BatchEnd, BatchLimits, FirstCell, Place, RowMode, Scan, ScanSpec, Snapshot, View};
 pub use resources::Resources;
 pub use store::{
-    Admission, LOG_DIR, Permit, Store, StoreStats, TABLES_STREAM, TabletInfo, Work, WorkFailure,
+    Admission, BackupInfo, ChainInfo, Collected, DeletedInfo, LOG_DIR, LoadWait, Permit, Store,
+    StoreStats, TABLES_STREAM, TabletInfo, TabletSummary, UnusedFile, Work, WorkFailure,
 };
 pub use sync::AbortOnPanic;
-pub use tablet::{FRAGMENTS_DIR, TableSizes};
+pub use tablet::{FRAGMENTS_DIR, TableSizes, TabletState};
 pub use txn::Txn;
 
 /// Locks that abort the process if their holder panics, because the data they

@@ -1,11 +1,14 @@
 //! The options of a store. The defaults suit a server with a few gigabytes of
 //! memory.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::cell::fold::Folds;
 use crate::fragment::FileHandles;
 use crate::log::LogOptions;
+use crate::world::FragmentStore;
 
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -15,11 +18,28 @@ pub struct Options {
     pub compact: CompactOptions,
     pub memory: MemoryOptions,
     pub admission: AdmissionOptions,
+    pub loads: LoadOptions,
+    pub tablets: TabletOptions,
+    pub objects: ObjectOptions,
     /// The merge operations available to commits.
     pub folds: Folds,
     /// Snapshots older than this expire, so that they cannot keep all
     /// superseded cells alive; readers get a retryable error.
     pub snapshot_age_max: SnapshotAge,
+}
+
+/// Where disk fragments are, if not in the directory of the store.
+#[derive(Clone, Default)]
+pub struct ObjectOptions {
+    /// Only for stores with their own log.
+    pub store: Option<Arc<dyn FragmentStore>>,
+}
+
+impl fmt::Debug for ObjectOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = self.store.as_ref().map(|store| store.address());
+        f.debug_struct("ObjectOptions").field("store", &address).finish()
+    }
 }
 
 /// Size limits of commits.
@@ -86,6 +106,62 @@ pub struct AdmissionOptions {
 impl Default for AdmissionOptions {
     fn default() -> Self {
         AdmissionOptions { waiters_max: 4096, wait_max: Duration::from_secs(30) }
+    }
+}
+
+/// Limits on requests that wait for a tablet that is being loaded.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// Maximum number of requests that wait for one tablet; any more are rejected.
+    pub waiters_max: usize,
+    /// A request that has waited this long is rejected.
+    pub wait_max: Duration,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        LoadOptions { waiters_max: 1000, wait_max: Duration::from_secs(10) }
+    }
+}
+
+/// When tablets are split and joined automatically. Tables whose schema is not
+/// splittable never are, nor are those of a store with an external log.
+#[derive(Clone, Debug)]
+pub struct TabletOptions {
+    /// Whether tablets are split and joined automatically.
+    pub automatic: bool,
+    /// A tablet with more bytes on disk is split.
+    pub split_bytes: u64,
+    /// A tablet that takes a larger percentage of the store's busy time is split.
+    pub split_load_percent: u32,
+    /// How long a tablet must be that busy.
+    pub split_load_time: Duration,
+    /// Busy time of the store, as a percentage of the time of one core, below which no
+    /// tablet counts as busy.
+    pub busy_percent_min: u32,
+    /// Neighbouring tablets with fewer bytes on disk together are joined.
+    pub join_bytes: u64,
+    /// How long tablets must have had their rows before they are joined.
+    pub join_age: Duration,
+    /// Minimum time between two changes of the rows of a tablet.
+    pub change_interval: Duration,
+    /// Maximum number of splits at a time, and of joins.
+    pub changes_max: usize,
+}
+
+impl Default for TabletOptions {
+    fn default() -> Self {
+        TabletOptions {
+            automatic: true,
+            split_bytes: 1 << 30,
+            split_load_percent: 25,
+            split_load_time: Duration::from_secs(60),
+            busy_percent_min: 10,
+            join_bytes: 128 << 20,
+            join_age: Duration::from_secs(600),
+            change_interval: Duration::from_secs(60),
+            changes_max: 2,
+        }
     }
 }
 

@@ -4,7 +4,9 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
+use pin_project_lite::pin_project;
 use tonic::Status;
 use tonic::body::Body;
 
@@ -27,7 +29,25 @@ pub trait Handler: Send + Sync + 'static {
 pub fn respond(
     call: impl Future<Output = Result<http::Response<Body>, Status>> + Send + 'static,
 ) -> ResponseFuture {
-    Box::pin(async move { Ok(call.await.unwrap_or_else(Status::into_http)) })
+    Box::pin(Response { call })
+}
+
+pin_project! {
+    /// Turns the error of a call into a response. An `async` block would keep room for the
+    /// call twice and move it when it is polled first.
+    struct Response<C> {
+        #[pin]
+        call: C,
+    }
+}
+
+impl<C: Future<Output = Result<http::Response<Body>, Status>>> Future for Response<C> {
+    type Output = Result<http::Response<Body>, Infallible>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let answered = ready!(self.project().call.poll(context));
+        Poll::Ready(Ok(answered.unwrap_or_else(Status::into_http)))
+    }
 }
 
 /// Returns the response future of a call that has been answered already.

@@ -4,13 +4,17 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::StdError;
 use tonic::transport::Channel;
 use tower_service::Service;
 
 use crate::Services;
+use crate::endpoint::endpoint;
+use crate::error_chain::chain;
 use crate::memory::CallMemory;
+use crate::tls::Tls;
 
 /// Marks a call made within the process, among the extensions of its request.
 /// Only [`Transport::InProcess`] can create it, so no call from the network
@@ -30,6 +34,19 @@ impl InProcess {
 pub enum Transport {
     Channel(Channel),
     InProcess(Services),
+}
+
+impl Transport {
+    /// Connects to `host:port`, `http://host:port` or `https://host`. Fails with
+    /// UNAVAILABLE if no server listens there.
+    pub async fn connect(address: &str, tls: &Tls) -> Result<Transport, Status> {
+        let endpoint = endpoint(address, tls).map_err(Status::invalid_argument)?;
+        let channel = endpoint.connect().await.map_err(|error| {
+            let why = std::error::Error::source(&error).map(chain).unwrap_or_default();
+            Status::unavailable(format!("cannot reach {address}: {why}"))
+        })?;
+        Ok(Transport::Channel(channel))
+    }
 }
 
 type ClientFuture = Pin<Box<dyn Future<Output = Result<http::Response<Body>, StdError>> + Send>>;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use stele_engine::world::World;
 use stele_metastore::Result;
 use stele_metastore::command::{
-    Command, Compare, KeyRange, Op, Operand, Put, RangeQuery, Relation, Txn, encode,
+    Command, Compare, KeyRange, LEVEL_MAX, Op, Operand, Put, RangeQuery, Relation, Txn, encode,
 };
 use stele_metastore::consensus::{Committed, Machine};
 use stele_metastore::machine::{self, MachineParts, MachineSettings};
@@ -53,6 +53,8 @@ fn main() -> Result<()> {
     let new = || Identity { cluster_id: 1, member_id: 1 };
     let parts = machine::open(dir.path(), MachineSettings::default(), World::real(), new)?;
     let mut member = Member { parts, index: 0 };
+    // With the hashes that every put updates.
+    member.apply(vec![encode(&Command::RaiseLevel { level: LEVEL_MAX }, 0)])?;
     member.apply_all("put of a new key", &puts(&[1; 256]), 64)?;
     member.apply_all("put of a known key", &puts(&[2; 256]), 64)?;
     member.apply_all("put of a known key", &puts(&[3; 256])[..20_000], 1)?;

@@ -115,9 +115,38 @@ pub enum Error {
         "log entry {index} cannot be read ({why}): it was written by a newer version of stele; open this directory with that version"
     )]
     UnknownEntry { index: u64, why: String },
+    /// A command needs a feature level that the group has not reached.
+    #[error(
+        "this needs feature level {needed}, but the metastore is at level {level}: upgrade all members, then raise it with `stele metastore level --raise {needed}`"
+    )]
+    LevelTooLow { needed: u32, level: u32 },
+    #[error("feature level {level} is unknown: this version of stele knows levels 1 to {known}")]
+    UnknownLevel { level: u32, known: u32 },
+    /// A put would exceed the quota of a prefix.
+    #[error(
+        "etcdserver: quota of prefix \"{}\" exceeded: {size} {what} is over the limit of {limit}: delete keys with this prefix or raise its quota",
+        prefix.escape_ascii()
+    )]
+    PrefixQuota { prefix: bytes::Bytes, what: &'static str, size: i64, limit: i64 },
+    #[error("no quota of prefix \"{}\" found", prefix.escape_ascii())]
+    QuotaNotFound { prefix: bytes::Bytes },
     /// The data directory or a setting is invalid.
     #[error("{0}")]
     Config(String),
+    /// A refusal of a caller, or of a change to users and roles.
+    #[error(transparent)]
+    Auth(#[from] crate::auth::AuthError),
+    #[error("etcdserver: bad leader transferee")]
+    BadTransferee,
+    #[error("etcdserver: wrong downgrade target version format")]
+    DowngradeFormat,
+    #[error("etcdserver: invalid downgrade target version")]
+    DowngradeTarget,
+    #[error("etcdserver: no inflight downgrade job")]
+    NoDowngrade,
+    /// A lock or an election was lost; the text is etcd's.
+    #[error("{0}")]
+    Recipe(&'static str),
     /// A violated invariant; the text describes it.
     #[error("internal: {0}")]
     Internal(String),
@@ -145,20 +174,30 @@ impl Error {
             | Error::RequestTooLarge
             | Error::FutureRead { .. }
             | Error::Limit { .. }
+            | Error::DowngradeFormat
+            | Error::DowngradeTarget
+            | Error::UnknownLevel { .. }
             | Error::Malformed(_) => Code::InvalidArgument,
-            Error::LeaseNotFound | Error::MemberNotFound => Code::NotFound,
+            Error::LeaseNotFound | Error::MemberNotFound | Error::QuotaNotFound { .. } => {
+                Code::NotFound
+            }
             Error::LeaseExists
             | Error::NotLeader
             | Error::ClusterMismatch
             | Error::LockNotHeld { .. }
             | Error::LockModeDiffers { .. }
             | Error::UnknownEntry { .. }
+            | Error::BadTransferee
+            | Error::NoDowngrade
+            | Error::LevelTooLow { .. }
             | Error::Config(_) => Code::FailedPrecondition,
             Error::LeaseTtlTooLarge
             | Error::Compacted { .. }
             | Error::FutureRevision
             | Error::TimeTooOld { .. } => Code::OutOfRange,
-            Error::NoSpace | Error::TooManyRequests => Code::ResourceExhausted,
+            Error::NoSpace | Error::TooManyRequests | Error::PrefixQuota { .. } => {
+                Code::ResourceExhausted
+            }
             Error::Corrupt => Code::DataLoss,
             Error::NoLeader | Error::LeaderChanged | Error::Stopped | Error::Timeout => {
                 Code::Unavailable
@@ -166,6 +205,8 @@ impl Error {
             Error::Conflict { .. } | Error::TooOld { .. } | Error::LockGivenUp { .. } => {
                 Code::Aborted
             }
+            Error::Auth(error) => error.code(),
+            Error::Recipe(_) => Code::Unknown,
             Error::Internal(_) => Code::Internal,
             Error::Engine(error) => engine_code(error),
         }
@@ -186,6 +227,7 @@ fn engine_code(error: &stele_engine::Error) -> Code {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::auth::AuthError;
 
     #[test]
     fn texts_that_clients_match_stand_as_etcd_sends_them() {
@@ -201,6 +243,11 @@ mod tests {
             ),
             (Error::FutureRevision, 11, "etcdserver: mvcc: required revision is a future revision"),
             (Error::NoLeader, 14, "etcdserver: no leader"),
+            (AuthError::PermissionDenied.into(), 7, "etcdserver: permission denied"),
+            (AuthError::InvalidToken.into(), 16, "etcdserver: invalid auth token"),
+            (AuthError::NotEnabled.into(), 9, "etcdserver: authentication is not enabled"),
+            (AuthError::UserEmpty.into(), 3, "etcdserver: user name is empty"),
+            (AuthError::OldRevision.into(), 3, "etcdserver: revision of auth store is old"),
         ];
         for (error, code, text) in expected {
             assert_eq!((error.code() as i32, error.to_string().as_str()), (code, text));

@@ -6,21 +6,39 @@ use std::time::Duration;
 
 /// The first bound; each bound doubles the one before, from 1 ms to 8.192 s.
 const FIRST_MICROS: u64 = 1000;
+/// The first bound of a fine histogram, which ends at 524 ms.
+const FIRST_FINE_MICROS: u64 = 64;
 const BOUNDS: usize = 14;
 
 /// Durations recorded since the process started.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Histogram {
+    first_micros: u64,
     /// The number of durations in each bucket; the last bucket has no upper
     /// bound.
     counts: [AtomicU64; BOUNDS + 1],
     micros: AtomicU64,
 }
 
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram::starting_at(FIRST_MICROS)
+    }
+}
+
 impl Histogram {
+    /// Creates a histogram for durations that are mostly below 1 ms.
+    pub fn fine() -> Histogram {
+        Histogram::starting_at(FIRST_FINE_MICROS)
+    }
+
+    fn starting_at(first_micros: u64) -> Histogram {
+        Histogram { first_micros, counts: Default::default(), micros: AtomicU64::new(0) }
+    }
+
     pub fn add(&self, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let powers = micros.div_ceil(FIRST_MICROS).max(1).next_power_of_two().trailing_zeros();
+        let powers = micros.div_ceil(self.first_micros).max(1).next_power_of_two().trailing_zeros();
         self.counts[(powers as usize).min(BOUNDS)].fetch_add(1, Ordering::Relaxed);
         self.micros.fetch_add(micros, Ordering::Relaxed);
     }
@@ -28,7 +46,7 @@ impl Histogram {
     /// Returns each bound in seconds with the number of durations up to it.
     pub fn bounds(&self) -> Vec<(f64, u64)> {
         let mut below = 0;
-        let bound = |at: usize| (FIRST_MICROS << at) as f64 / 1e6;
+        let bound = |at: usize| (self.first_micros << at) as f64 / 1e6;
         let counts = self.counts[..BOUNDS].iter().enumerate();
         counts
             .map(|(at, count)| {

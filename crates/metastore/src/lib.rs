@@ -39,17 +39,21 @@
 //! |---|---|
 //! | [`etcd`], [`native`] | the etcd v3 API (gRPC, JSON, pages); the metastore's own API |
 //! | [`client`] | a client of the native API |
-//! | [`snapshot`] | snapshot files, and members restored from them |
+//! | [`backup`], [`snapshot`] | backups with their history, snapshot files, members restored from either |
 //! | [`node`] | a member as the services see it; background duties |
 //! | [`machine`] | log entries applied to the state |
 //! | [`lease`], [`watch`] | deadlines of leases; streams of changes |
+//! | [`auth`] | users, roles, permissions and tokens |
 //! | [`state`] | the engine tables, and reads at a revision |
+//! | [`peer`] | the network between members |
 //! | [`consensus`] | the Raft group and its log |
 //! | [`command`] | what can be proposed: encoding and validation |
 //! | [`key`] | keys, ranges of keys and stored values |
-//! | [`histogram`] | durations for the metrics |
+//! | [`phases`], [`histogram`] | durations of requests, for the metrics |
 #![forbid(unsafe_code)]
 
+pub mod auth;
+pub mod backup;
 pub mod client;
 pub mod command;
 pub mod consensus;
@@ -61,6 +65,8 @@ pub mod lease;
 pub mod machine;
 pub mod native;
 pub mod node;
+pub mod peer;
+pub mod phases;
 pub mod proto;
 pub mod snapshot;
 pub mod state;

@@ -9,12 +9,31 @@ pub mod etcd {
         tonic::include_proto!("mvccpb");
     }
 
+    /// Users, roles and permissions.
+    #[allow(missing_docs)]
+    pub mod authpb {
+        tonic::include_proto!("authpb");
+    }
+
+    /// Requests and responses of the lock service.
+    #[allow(missing_docs)]
+    pub mod v3lockpb {
+        tonic::include_proto!("v3lockpb");
+    }
+
+    /// Requests and responses of the election service.
+    #[allow(missing_docs)]
+    pub mod v3electionpb {
+        tonic::include_proto!("v3electionpb");
+    }
+
     /// Requests and responses.
     #[allow(clippy::large_enum_variant, missing_docs)]
     pub mod etcdserverpb {
         tonic::include_proto!("etcdserverpb");
     }
 
+    pub use authpb::{Permission, Role, User, UserAddOptions, permission};
     pub use etcdserverpb::*;
     pub use mvccpb::{Event, KeyValue};
 

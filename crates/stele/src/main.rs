@@ -57,7 +57,7 @@ enum Command {
     /// Serve a store: the Bigtable API over gRPC, and health, metrics and a status page
     /// over HTTP.
     #[command(args_override_self = true)]
-    Serve(serve::Flags),
+    Serve(Box<serve::Flags>),
     /// Replace Google's Bigtable emulator, with the same flags; no data is kept.
     #[command(disable_help_flag = true)]
     Emulator {
@@ -108,11 +108,16 @@ pub enum Outcome {
 fn main() -> ExitCode {
     let command = Cli::parse().command;
     // Servers set up their own logs.
-    if !matches!(command, Command::Serve(_) | Command::Emulator { .. }) {
+    if !matches!(
+        command,
+        Command::Serve(_)
+            | Command::Emulator { .. }
+            | Command::Metastore(metastore::Command::Serve(_))
+    ) {
         log_warnings();
     }
     let result = match command {
-        Command::Serve(flags) => serve::run(flags),
+        Command::Serve(flags) => serve::run(*flags),
         Command::Emulator { flags } => serve::emulator::run(&flags),
         Command::Table(command) => table::run(command),
         Command::Read(read) => read.run(),

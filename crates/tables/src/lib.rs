@@ -39,9 +39,12 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod backups;
 mod local;
+mod misses;
 mod tables;
 
 pub use answer::{Answer, Tenure};
 pub use local::{Local, Permit, Scan};
+pub use misses::Misses;
 pub use tables::{Placement, Tables};

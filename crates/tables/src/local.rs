@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use stele_engine::schema::Schema;
 use stele_engine::{
-    CellView, Commit, Durability, FirstCell, Flow, Place, Result, ScanSpec, Snapshot, Store,
+    CellView, Commit, Durability, Error, FirstCell, Flow, Place, Result, ScanSpec, Snapshot, Store,
     TableId, TableSizes, Txn, View,
 };
 
@@ -41,15 +41,24 @@ impl<'t> Local<'t> {
     /// (first come, first served), for space for its bytes in the log, and for the
     /// chains that it touches. All rows of the commit must be served by this process.
     ///
+    /// Also waits for tablets that are being loaded.
+    ///
     /// Fails with `Overloaded` if too many commits wait already, or after
-    /// `AdmissionOptions::wait_max`. A call that reaches its deadline earlier drops
+    /// `AdmissionOptions::wait_max`, and with `TabletNotLoaded` if a row is not served, or
+    /// not after `LoadOptions::wait_max`. A call that reaches its deadline earlier drops
     /// the future, which releases all reservations.
     pub async fn admit<'a>(self, commit: &'a Commit) -> Result<Permit<'a>>
     where
         't: 'a,
     {
-        let reserved = self.store.admit(commit).await?;
-        Ok(Permit { commit, reserved })
+        loop {
+            match self.store.admit(commit).await {
+                Err(Error::TabletNotLoaded(tablet)) if tablet.state.is_loading() => {
+                    self.store.loaded(tablet.id, &tablet.row.0).await?;
+                }
+                admitted => return Ok(Permit { commit, reserved: admitted? }),
+            }
+        }
     }
 
     /// Admits a commit if that is possible without waiting, otherwise returns `None`.
@@ -58,8 +67,10 @@ impl<'t> Local<'t> {
     where
         't: 'a,
     {
-        let reserved = self.store.try_admit(commit)?;
-        Ok(reserved.map(|reserved| Permit { commit, reserved }))
+        match self.store.try_admit(commit) {
+            Err(Error::TabletNotLoaded(tablet)) if tablet.state.is_loading() => Ok(None),
+            reserved => Ok(reserved?.map(|reserved| Permit { commit, reserved })),
+        }
     }
 
     /// Applies the admitted commit atomically, unless a row that it touches was
@@ -126,6 +137,31 @@ impl<'t> Local<'t> {
     }
 }
 
+/// Which rows are served.
+impl Local<'_> {
+    /// Waits while the tablet with a row is being loaded, on any executor. To be called
+    /// before the row is read; writes wait when they are admitted. Costs almost nothing
+    /// while no tablet is being loaded.
+    ///
+    /// Fails with `TabletNotLoaded` if too many requests wait for the tablet already, or
+    /// after `LoadOptions::wait_max`. A call that reaches its deadline earlier drops the
+    /// future.
+    #[inline]
+    pub async fn loaded(self, row: &[u8]) -> Result<()> {
+        if self.store.any_loading() { self.store.loaded(self.table, row).await } else { Ok(()) }
+    }
+
+    /// Whether some rows of the table cannot be written now.
+    pub fn is_restricted(self) -> bool {
+        self.store.is_restricted(self.table)
+    }
+
+    /// Fails with `TabletNotLoaded` if the row cannot be written now.
+    pub fn check_write(self, row: &[u8]) -> Result<()> {
+        self.store.check_write(self.table, row)
+    }
+}
+
 /// Reads.
 impl Local<'_> {
     /// Takes a snapshot of everything durable so far. It is valid for a limited time.
@@ -142,7 +178,8 @@ impl Local<'_> {
 
     /// Reads one row in one call, ignoring the rows in `spec`. The sink may return a
     /// [`Flow`] or a `ControlFlow` to skip cells or to stop. Returns the txn at which
-    /// the row was read.
+    /// the row was read. Fails with `NotLocal` if bytes of the row are not on this machine:
+    /// see [`Misses`](crate::Misses).
     #[inline]
     pub fn read_row<F: Into<Flow>>(
         self,
@@ -153,8 +190,9 @@ impl Local<'_> {
         Answer::new(self.store.read_row(self.table, row, spec, sink))
     }
 
-    /// Like `read_row`, but stops after `work_max` units of work, and then returns
-    /// `None`: such a row must be read by a scan in batches.
+    /// Like `read_row`, but stops after `work_max` units of work, or if bytes of the row are
+    /// not on this machine, and then returns `None`: such a row must be read by a scan in
+    /// batches.
     #[inline]
     pub fn try_read_row<F: Into<Flow>>(
         self,
@@ -163,11 +201,14 @@ impl Local<'_> {
         work_max: usize,
         sink: impl FnMut(&CellView<'_>) -> F,
     ) -> Answer<Option<Txn>> {
-        Answer::new(self.store.try_read_row(self.table, row, spec, work_max, sink))
+        Answer::new(match self.store.try_read_row(self.table, row, spec, work_max, sink) {
+            Err(Error::NotLocal(_)) => Ok(None),
+            read => read,
+        })
     }
 
     /// Reads the first cell of a row and returns its place. Passing the place from an
-    /// earlier read skips the lookup while the cell is still there.
+    /// earlier read skips the lookup while the cell is still there. Fails like `read_row`.
     #[inline]
     pub fn read_first(
         self,

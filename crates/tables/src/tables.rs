@@ -1,14 +1,17 @@
-//! All tables of a server: found by name, created, altered, dropped and backed up;
-//! and where their rows are.
+//! All tables of a server: found by name, created, altered and dropped; and where their
+//! rows are.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use stele_engine::config::Configs;
 use stele_engine::schema::Schema;
+use stele_engine::verify::TableCheck;
 use stele_engine::world::World;
 use stele_engine::{
-    Checkpoint, CommitBuilder, Durability, Options, Result, RowRange, Store, TableId, TabletInfo,
-    Txn,
+    Checkpoint, Collected, CommitBuilder, Durability, Options, Result, RowRange, Store, TableId,
+    TabletInfo, TabletSummary, Txn,
 };
 
 use crate::answer::Tenure;
@@ -27,14 +30,21 @@ pub enum Placement<'t> {
 /// The tables of a server. A clone refers to the same tables.
 #[derive(Clone)]
 pub struct Tables {
-    store: Arc<Store>,
+    pub(crate) store: Arc<Store>,
     tenure: Tenure,
+    pub(crate) keep_deleted: Duration,
 }
 
 impl Tables {
     /// Returns the tables of an open store, all of whose rows this process serves.
     pub fn new(store: impl Into<Arc<Store>>) -> Tables {
-        Tables { store: store.into(), tenure: Tenure::Always }
+        Tables { store: store.into(), tenure: Tenure::Always, keep_deleted: Duration::ZERO }
+    }
+
+    /// Keeps deleted tables for this long, so that they can be brought back. Zero, which
+    /// is the default, removes them at once.
+    pub fn keeping_deleted(self, keep_deleted: Duration) -> Tables {
+        Tables { keep_deleted, ..self }
     }
 
     /// Opens the store in `dir`, creating it if it does not exist.
@@ -42,16 +52,16 @@ impl Tables {
         Ok(Tables::new(Store::open(dir, options, world)?))
     }
 
-    /// Creates a new store in `dir` from a backup and opens it. The backup's files are
-    /// in `source`: the directory of the original store, or a copy of its fragments.
-    pub fn restore(
+    /// Creates a new store in `dir` from a checkpoint and opens it. The checkpoint's files
+    /// are in `source`: the directory of the original store, or a copy of its fragments.
+    pub fn open_from(
         dir: &Path,
-        backup: &Checkpoint,
+        checkpoint: &Checkpoint,
         source: &Path,
         options: Options,
         world: World,
     ) -> Result<Tables> {
-        Ok(Tables::new(Store::open_from(dir, backup, source, options, world)?))
+        Ok(Tables::new(Store::open_from(dir, checkpoint, source, options, world)?))
     }
 
     /// Returns the id of these tables, unique and stable across restarts.
@@ -101,9 +111,52 @@ impl Tables {
         self.store.create_table_with_splits(name, schema, splits)
     }
 
+    /// Whether the files are in an object store, so that reads may miss.
+    #[inline]
+    pub fn has_object_store(&self) -> bool {
+        self.store.has_object_store()
+    }
+
+    /// Deletes unused files of an object store: see [`Store::collect`].
+    pub fn collect(&self, dry_run: bool) -> Result<Option<Collected>> {
+        self.store.collect(dry_run)
+    }
+
     /// Returns the tablets of a table, in row order.
     pub fn tablets(&self, table: TableId) -> Result<Vec<TabletInfo>> {
         self.store.tablets(table)
+    }
+
+    /// Returns the number of tablets of a table.
+    pub fn tablet_count(&self, table: TableId) -> Result<usize> {
+        self.store.tablet_count(table)
+    }
+
+    /// Returns how each table is divided into tablets, ordered by table id.
+    pub fn tablet_summaries(&self) -> Vec<TabletSummary> {
+        self.store.tablet_summaries()
+    }
+
+    /// Flushes a table's memory to disk, blocking this thread.
+    pub fn flush(&self, table: TableId) -> Result<()> {
+        self.store.flush(table)
+    }
+
+    /// Compacts each chain of the tablet with `row` into one run, blocking this thread.
+    /// Returns the row at which to continue with the next tablet; `None` after the last
+    /// one.
+    pub fn compact_tablet(&self, table: TableId, row: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.store.compact_tablet(table, row)
+    }
+
+    /// Starts a check of the files that the tablets of a table refer to now.
+    pub fn check(&self, table: TableId) -> Result<TableCheck> {
+        self.store.check_table(table)
+    }
+
+    /// Returns the config: tables, tablets and files that exist.
+    pub fn configs(&self) -> Result<Arc<Configs>> {
+        self.store.configs()
     }
 
     /// Splits the tablet with `row` before that row. Returns whether it did: the row may
@@ -119,14 +172,28 @@ impl Tables {
         self.store.join(table, row)
     }
 
-    /// Changes families and purge policies; groups cannot change. Dropping a family
-    /// deletes its cells; those of the families in `emptied` are deleted as if each
-    /// had been dropped and added again. Durable on return.
+    /// Loads the unloaded tablets that have rows in a range, blocking this thread.
+    /// Returns how many; those that are loaded do not change. Durable on return.
+    pub fn load(&self, table: TableId, rows: &RowRange) -> Result<usize> {
+        self.store.load(table, std::slice::from_ref(rows))
+    }
+
+    /// Unloads the tablets that have rows in a range, blocking this thread: memory is
+    /// flushed, and then their rows fail with `TabletNotLoaded` until they are loaded
+    /// again, also after a restart. Returns how many; those that are unloaded do not
+    /// change. Durable on return.
+    pub fn unload(&self, table: TableId, rows: &RowRange) -> Result<usize> {
+        self.store.unload(table, std::slice::from_ref(rows))
+    }
+
+    /// Changes families and purge policies; of groups, only hidden ones can be added.
+    /// Dropping a family deletes its cells; those of the families in `emptied` are
+    /// deleted as if each had been dropped and added again. Durable on return.
     pub fn alter(&self, table: TableId, schema: Schema, emptied: &[&[u8]]) -> Result<()> {
         self.store.alter_table_emptying(table, schema, emptied)
     }
 
-    /// Drops a table and its rows. Durable on return; ids are never reused.
+    /// Drops a table and its rows at once. Durable on return; ids are never reused.
     pub fn drop_table(&self, table: TableId) -> Result<()> {
         self.store.drop_table(table)
     }
@@ -139,19 +206,19 @@ impl Tables {
         self.store.apply(&commit.finish(), Txn::MAX, Durability::Durable).map(drop)
     }
 
-    /// Creates a backup of the given tables, all at the same txn. Its files stay until
+    /// Creates a checkpoint of the given tables, all at the same txn. Its files stay until
     /// it is released, whatever happens to the tables.
-    pub fn backup(&self, tables: &[TableId]) -> Result<Checkpoint> {
+    pub fn checkpoint(&self, tables: &[TableId]) -> Result<Checkpoint> {
         self.store.checkpoint(tables)
     }
 
-    /// Returns all backups, oldest first.
-    pub fn backups(&self) -> Result<Vec<Checkpoint>> {
+    /// Returns all checkpoints, oldest first.
+    pub fn checkpoints(&self) -> Result<Vec<Checkpoint>> {
         self.store.checkpoints()
     }
 
-    /// Releases a backup, and removes the files that only it needed.
-    pub fn release_backup(&self, id: u64) -> Result<()> {
+    /// Releases a checkpoint, and removes the files that only it needed.
+    pub fn release_checkpoint(&self, id: u64) -> Result<()> {
         self.store.release_checkpoint(id)
     }
 }

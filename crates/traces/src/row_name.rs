@@ -10,6 +10,10 @@ use crate::tile::Tile;
 /// The default and maximum number of shards: a shard has two digits.
 pub const SHARDS: u8 = 32;
 pub const SHARDS_MAX: u8 = 100;
+/// The maximum number of tablets into which the shards are divided at first.
+const TABLETS_MAX: u8 = 8;
+/// The first byte of rows without a shard, which is above all digits.
+const UNSHARDED: &str = ":";
 /// The tile of rows that belong to no tile.
 const NO_TILE: &str = "0000000000";
 /// Number of leading hex digits of a digest that determine its row in the digest map.
@@ -46,6 +50,14 @@ impl Kind {
             Kind::Numbers => "V",
         }
     }
+}
+
+/// Returns the rows at which a table is split from the start: into at most
+/// [`TABLETS_MAX`] parts of equally many shards, and the rows without a shard.
+pub fn splits(shards: u8) -> impl Iterator<Item = String> {
+    let parts = u32::from(shards.min(TABLETS_MAX));
+    let first_shard = move |part: u32| format!("{:02}", part * u32::from(shards) / parts);
+    (1..parts).map(first_shard).chain([UNSHARDED.to_string()])
 }
 
 /// Returns the shard of a subkey.
@@ -141,6 +153,22 @@ pub fn subkey_text(row: &Bytes) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scale_8_8_the_shards_are_divided_evenly_among_the_initial_tablets() {
+        for shards in [1, 2, 7, 8, SHARDS, 33, SHARDS_MAX] {
+            let splits: Vec<String> = splits(shards).collect();
+            assert!(splits.is_sorted_by(|a, b| a < b), "{splits:?}");
+            let mut parts = vec![0; splits.len() + 1];
+            for shard in 0..shards {
+                parts[splits.partition_point(|split| *split <= digest_map(shard))] += 1;
+            }
+            assert_eq!(parts.pop(), Some(0));
+            let (least, most) = (parts.iter().min(), parts.iter().max());
+            assert!(most.unwrap() - least.unwrap() <= 1, "{shards}: {parts:?}");
+            assert!(splits.last().unwrap().as_str() <= SETTINGS);
+        }
+    }
 
     #[test]
     fn shards_are_crc32_of_the_subkey() {

@@ -5,11 +5,11 @@ use std::path::Path;
 use anyhow::{Result, ensure};
 use clap::Args;
 
-use super::{Finding, compaction, memory, scans, seeks};
+use super::{Finding, compaction, memory, scans, seeks, tablets};
 
 type Measurement = fn(&Scale, &Path) -> Result<Vec<Finding>>;
 
-const MEASUREMENTS: [(&str, Measurement); 7] = [
+const MEASUREMENTS: [(&str, Measurement); 9] = [
     ("versions", seeks::versions),
     ("columns", seeks::columns),
     ("tombstones", seeks::tombstones),
@@ -17,6 +17,8 @@ const MEASUREMENTS: [(&str, Measurement); 7] = [
     ("groups", scans::groups),
     ("compaction", compaction::reads_while_compacting),
     ("memory", memory::per_million_cells),
+    ("tablets", tablets::many),
+    ("splits", tablets::splits),
 ];
 
 #[derive(Args)]

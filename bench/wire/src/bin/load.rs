@@ -31,6 +31,7 @@ const FLAGS: &[&str] = &[
     "server-pid",
     "warmup",
     "keep",
+    "tablets",
     "label",
 ];
 const ALL: &str = "load,mutate,read,scan,prefix,rmw,cam,mixed";
@@ -301,7 +302,20 @@ async fn connect(target: &str) -> Channel {
     endpoint.connect().await.expect("connect to --target")
 }
 
-async fn create_table(target: &str, parent: &str, name: &str) {
+/// Returns the first rows of all tablets but the first, for tablets of the same size.
+fn splits(rows: u64, tablets: u64) -> Vec<admin::create_table_request::Split> {
+    let first_row = |tablet: u64| key(rows * tablet / tablets);
+    (1..tablets)
+        .map(|tablet| admin::create_table_request::Split { key: first_row(tablet) })
+        .collect()
+}
+
+async fn create_table(
+    target: &str,
+    parent: &str,
+    name: &str,
+    initial_splits: Vec<admin::create_table_request::Split>,
+) {
     let mut admin = Admin::new(connect(target).await);
     let table = format!("{parent}/tables/{name}");
     let _ = admin.delete_table(admin::DeleteTableRequest { name: table }).await;
@@ -315,7 +329,7 @@ async fn create_table(target: &str, parent: &str, name: &str) {
         parent: parent.into(),
         table_id: name.into(),
         table: Some(table),
-        ..Default::default()
+        initial_splits,
     };
     admin.create_table(request).await.expect("create table");
 }
@@ -333,7 +347,9 @@ async fn main() {
     let name = flags.text("table", "btload");
     // Loading starts with an empty table unless --keep is given.
     if workloads.iter().any(|w| w == "load") && !flags.get("keep", false) {
-        create_table(&target, parent, &name).await;
+        let tablets = flags.get("tablets", 1);
+        assert!(tablets >= 1 && tablets <= rows, "--tablets must be from 1 to the number of rows");
+        create_table(&target, parent, &name, splits(rows, tablets)).await;
     }
     let mut rng = Rng::new(1);
     let values = Arc::new((0..1024).map(|_| Bytes::from(rng.value(value_size))).collect());

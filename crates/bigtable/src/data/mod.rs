@@ -7,7 +7,9 @@
 //! `read_modify_write` validate a request as a whole (`mutation`) and turn it into
 //! commits. The two conditional methods first read the row (`row_read`) and start
 //! over if it has changed since (`retries`). `commit` admits and applies a commit,
-//! `idempotency` makes repeated mutations apply once, and `outcomes` reports the entries of a bulk request.
+//! `idempotency` makes repeated mutations apply once (`token_table` has the tokens of
+//! earlier versions), and `outcomes` reports the entries of a bulk request. `packed` checks
+//! mutations that arrive through the native API.
 //!
 //! Reads: `read_plan` validates a ReadRows request (`row_set`, `request_filter`),
 //! and `read` streams its rows: a batch of cells (sized by `pace`) goes through
@@ -26,6 +28,7 @@ mod idempotency;
 mod mutation;
 mod outcomes;
 mod pace;
+mod packed;
 mod read;
 mod read_modify_write;
 mod read_plan;
@@ -40,12 +43,14 @@ mod sample;
 mod server;
 mod service;
 mod stats;
+mod token_table;
 mod write;
 
 #[cfg(test)]
 mod simulated;
 
 pub(crate) use mutation::MUTATIONS_MAX;
+pub use packed::check_packed;
 pub(crate) use read_plan::READ_REQUEST_BYTES_MAX;
 pub(crate) use row_set::ROWS_MAX;
 pub use server::DataServer;

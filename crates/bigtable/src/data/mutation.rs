@@ -132,7 +132,7 @@ fn check_timestamp(table: &Table, micros: i64, origin: TimestampOrigin) -> Resul
     check_granularity(table, micros)
 }
 
-fn check_granularity(table: &Table, micros: i64) -> Result<()> {
+pub(super) fn check_granularity(table: &Table, micros: i64) -> Result<()> {
     let unit = table.definition.granularity.micros();
     if micros % unit == 0 {
         return Ok(());

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use prost::Message;
-use stele_engine::world::Random;
-use stele_engine::{BatchEnd, BatchLimits, Flow, ScanSpec};
+use stele_engine::world::{Miss, Random};
+use stele_engine::{BatchEnd, BatchLimits, Flow, NotLoaded, ScanSpec};
 use stele_grpc::offload::in_place;
 use stele_grpc::{Messages, Next, Wait};
-use stele_tables::{Local, Scan, Tenure};
+use stele_tables::{Local, Placement, Scan};
+use tonic::Status;
 
 use super::chunks::MESSAGE_BYTES;
 use super::pace::{Pace, RowClock};
@@ -33,8 +34,8 @@ const QUICK_BYTES_MAX: usize = 4 << 20;
 pub struct RowMessages {
     /// `None` if everything was read at once.
     scan: Option<Scan>,
-    /// Opens the batches of the scan.
-    tenure: Tenure,
+    /// Opens the batches of the scan, and waits for tablets.
+    tables: stele_tables::Tables,
     sink: ReadSink,
     table: Arc<Table>,
     last_scanned: bool,
@@ -44,6 +45,8 @@ pub struct RowMessages {
     filter_bytes: usize,
     /// The longest value that the next batch may read.
     value_bytes: usize,
+    /// What the last batch missed.
+    miss: Option<Miss>,
     ended: bool,
 }
 
@@ -54,13 +57,19 @@ impl Messages for RowMessages {
         if self.sink.chunks().is_ready() {
             return self.ready();
         }
+        if let Some(wait) = self.wait_for_miss() {
+            return Ok(Next::Wait(wait));
+        }
         if let Some(wait) = self.reserve() {
             return Ok(Next::Wait(wait));
         }
         if !self.ended
             && let Err(error) = self.check_deadline().and_then(|()| self.batch())
         {
-            self.fail(error);
+            match self.wait_for_load(&error) {
+                Some(wait) => return Ok(Next::Wait(wait)),
+                None => self.fail(error),
+            }
         }
         self.ready()
     }
@@ -84,7 +93,7 @@ impl RowMessages {
         let sink = ReadSink::new(&plan, residual.evaluator(random.clone()));
         let mut messages = RowMessages {
             scan: None,
-            tenure: tables.tenure().clone(),
+            tables: tables.served().clone(),
             sink,
             table: plan.table.clone(),
             last_scanned: plan.last_scanned,
@@ -93,14 +102,19 @@ impl RowMessages {
             memory,
             filter_bytes: charged_bytes(&plan.filter),
             value_bytes: VALUE_BYTES_FREE,
+            miss: None,
             ended: false,
         };
         if let [range] = &spec.rows[..]
             && let Some(row) = range.single_row()
         {
             let local = tables.local(plan.table.id, row);
-            if messages.read_row(local, row, &spec)? {
-                return Ok(messages);
+            match messages.read_row(local, row, &spec) {
+                Ok(true) => return Ok(messages),
+                Ok(false) => {}
+                // The scan waits for it.
+                Err(error) if loading(&error).is_some() => {}
+                Err(error) => return Err(error),
             }
             // Start over from the request: a residual filter serves a single
             // evaluation.
@@ -110,7 +124,7 @@ impl RowMessages {
         }
         let first = spec.rows.first().map_or(&[][..], |rows| &rows.start);
         let scan = tables.local(plan.table.id, first).scan(spec);
-        messages.scan = Some(messages.tenure.open(scan)?);
+        messages.scan = Some(tables.tenure().open(scan)?);
         Ok(messages)
     }
 
@@ -152,7 +166,7 @@ impl RowMessages {
             large = sink.held_bytes() + cell.value.len() > MESSAGE_BYTES || clock.is_late();
             if large { Flow::Stop } else { sink.cell(cell, &self.table) }
         });
-        if self.tenure.open(read)?.is_none() || large {
+        if self.tables.tenure().open(read)?.is_none() || large {
             return Ok(false);
         }
         self.sink.end_row(&self.table);
@@ -171,7 +185,7 @@ impl RowMessages {
         };
         let begun = Instant::now();
         let bytes_max = self.value_bytes.max(self.sink.evaluator.held_bytes());
-        let (sink, table, tenure) = (&mut self.sink, &*self.table, &self.tenure);
+        let (sink, table, tenure) = (&mut self.sink, &*self.table, self.tables.tenure());
         let mut read = || -> Result<BatchEnd> {
             let batch = scan.next_batch(limits, &mut |cell| sink.cell(cell, table));
             let end = tenure.open(batch)?;
@@ -181,6 +195,7 @@ impl RowMessages {
             Ok(end)
         };
         let end = if bytes_max > QUICK_BYTES_MAX { in_place(read) } else { read() }?;
+        self.miss = if end.missed { scan.miss().cloned() } else { None };
         // Long values often occur together.
         self.value_bytes = end.long_value.unwrap_or(self.value_bytes.min(VALUE_BYTES_COMMON));
         self.pace.note(begun.elapsed());
@@ -216,6 +231,25 @@ impl RowMessages {
         Ok(())
     }
 
+    /// Returns what to wait for if the last batch missed bytes of a file.
+    fn wait_for_miss(&mut self) -> Option<Wait> {
+        let miss = self.miss.take()?;
+        Some(Box::pin(async move {
+            miss.fetched().await.map_err(|error| Status::from(Error::Engine(error)))
+        }))
+    }
+
+    /// Returns what to wait for if a batch failed because a tablet is being loaded. Such
+    /// a batch has no rows, and the scan continues when it is loaded.
+    fn wait_for_load(&self, error: &Error) -> Option<Wait> {
+        let row = loading(error)?.row.0.clone();
+        let (tables, table) = (self.tables.clone(), self.table.id);
+        Some(Box::pin(async move {
+            let Placement::Here(local) = tables.place(table, &row);
+            local.loaded(&row).await.map_err(|error| Status::from(Error::Engine(error)))
+        }))
+    }
+
     /// Ends the stream with an error, after the rows that are complete.
     fn fail(&mut self, error: Error) {
         self.ended = true;
@@ -234,6 +268,16 @@ impl RowMessages {
     }
 }
 
+/// Returns the tablet if an error is that it is being loaded.
+fn loading(error: &Error) -> Option<&NotLoaded> {
+    match error {
+        Error::Engine(stele_engine::Error::TabletNotLoaded(tablet)) => {
+            Some(&**tablet).filter(|tablet| tablet.state.is_loading())
+        }
+        _ => None,
+    }
+}
+
 /// Returns the client's deadline, from the timeout of its call.
 pub fn deadline(headers: &http::HeaderMap) -> Option<Instant> {
     Instant::now().checked_add(stele_grpc::timeout(headers)?)
@@ -242,6 +286,7 @@ pub fn deadline(headers: &http::HeaderMap) -> Option<Instant> {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
+    use stele_engine::world::sim::SimObjects;
     use stele_engine::world::{SeededRandom, World};
     use stele_engine::{Commit, CommitBuilder, Options};
 
@@ -255,9 +300,17 @@ mod tests {
 
     /// Creates a table whose rows `a`, `b` and `c` have this many cells of 1 KiB.
     fn table_with(cells: [i64; 3]) -> (tempfile::TempDir, Api) {
+        let (dir, api, _) = table_of(Options::default(), cells);
+        (dir, api)
+    }
+
+    fn table_of(
+        options: Options,
+        cells: [i64; 3],
+    ) -> (tempfile::TempDir, Api, stele_tables::Tables) {
         let dir = tempfile::tempdir().unwrap();
-        let tables = stele_tables::Tables::open(dir.path(), Options::default(), World::real());
-        let api = Api::new(tables.unwrap()).unwrap();
+        let tables = stele_tables::Tables::open(dir.path(), options, World::real()).unwrap();
+        let api = Api::new(tables.clone()).unwrap();
         let families = [("f".to_string(), Family::default())].into();
         let table =
             api.tables().create(TABLE, Definition { families, ..Definition::default() }).unwrap();
@@ -268,7 +321,31 @@ mod tests {
             (0..cells).for_each(|at| _ = row.set(b"f", b"q", at * 1000, &[b'v'; 1024]));
         }
         apply(&api, &commit.finish());
-        (dir, api)
+        (dir, api, tables)
+    }
+
+    #[test]
+    fn scale_4_3_rows_are_read_although_every_read_of_a_file_misses() {
+        let mut options = Options::default();
+        options.objects.store = Some(Arc::new(SimObjects::new(1)));
+        options.memory.cache_bytes = 0;
+        let (_dir, api, tables) = table_of(options, [3, 200, 3]);
+        let table = api.tables().get(TABLE).unwrap();
+        tables.flush(table.id).unwrap();
+        for reversed in [false, true] {
+            let (mut rows, end) =
+                rows_of(open(&api, request::ReadRows { reversed, ..Default::default() }));
+            end.unwrap();
+            if reversed {
+                rows.reverse();
+            }
+            assert_eq!(rows, ["a", "b", "c"]);
+        }
+        let one = Some(v2::RowSet { row_keys: vec!["b".into()], row_ranges: Vec::new() });
+        let (rows, end) =
+            rows_of(open(&api, request::ReadRows { rows: one, ..Default::default() }));
+        end.unwrap();
+        assert_eq!(rows, ["b"]);
     }
 
     fn apply(api: &Api, commit: &Commit) {

@@ -43,6 +43,15 @@ pub fn is_outdated(error: &Error) -> bool {
     matches!(error, Error::Engine(stele_engine::Error::SchemaChanged { .. }))
 }
 
+/// Returns whether a commit failed because of other rows than this one, which are in a
+/// tablet that is not loaded.
+pub fn is_of_other_rows(error: &Error, row: &[u8]) -> bool {
+    match error {
+        Error::Engine(stele_engine::Error::TabletNotLoaded(tablet)) => !tablet.bounds.contains(row),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use tonic::Code;

@@ -49,6 +49,7 @@ impl Data {
         (memory, base_bytes): (&mut ResponseMemory, usize),
         sink: &mut (impl RowSink + Send),
     ) -> Result<Txn> {
+        local.loaded(row).await?;
         let tenure = self.tables.tenure();
         let (mut clock, mut large) = (RowClock::default(), false);
         let read = local.try_read_row(row, spec, Pace::ROW_WORK_MAX, |cell| {
@@ -87,7 +88,10 @@ impl Data {
                 return Ok(oldest);
             }
             value_bytes = end.long_value.unwrap_or(MESSAGE_BYTES);
-            tokio::task::yield_now().await;
+            match end.missed {
+                true => scan.fetched().await?,
+                false => tokio::task::yield_now().await,
+            }
         }
     }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use prost::Message;
 use stele_grpc::{
-    AnyMessage, Handler, MessageBody, MethodPath, Precheck, ResponseFuture, frame, respond, unary,
+    AnyMessage, Handler, MessageBody, MethodPath, Precheck, ResponseFuture, frame, respond,
+    respond_now, unary,
 };
 use tonic::Status;
 use tonic::body::Body;
@@ -34,73 +35,88 @@ impl DataServer {
 impl Handler for DataServer {
     const NAME: &'static str = "google.bigtable.v2.Bigtable";
 
+    /// Each method has a future of its own size: a read does not pay for what a
+    /// conditional write keeps.
     fn handle(&self, request: http::Request<Body>) -> ResponseFuture {
         let data = self.0.clone();
-        respond(async move { answer(&data, request).await })
+        let (http::request::Parts { uri, headers, extensions, .. }, body) = request.into_parts();
+        let call = Call { headers, extensions, body };
+        match MethodPath::of(&uri).map_or("", |path| path.method) {
+            "ReadRows" => respond(read_rows(data, call)),
+            "MutateRow" => respond(mutate_row(data, call)),
+            "MutateRows" => respond(mutate_rows(data, call)),
+            "CheckAndMutateRow" => respond(check_and_mutate_row(data, call)),
+            "ReadModifyWriteRow" => respond(read_modify_write_row(data, call)),
+            "SampleRowKeys" => respond(sample_row_keys(data, call)),
+            "PingAndWarm" => respond(ping_and_warm(call)),
+            other => {
+                respond_now(Status::unimplemented(format!("{other} is not supported")).into_http())
+            }
+        }
     }
 }
 
-async fn answer(data: &Data, request: http::Request<Body>) -> Result<http::Response<Body>, Status> {
-    let (http::request::Parts { uri, headers, extensions, .. }, body) = request.into_parts();
-    let method = MethodPath::of(&uri).map_or("", |path| path.method);
-    match method {
-        "ReadRows" => {
-            let request =
-                read::<request::ReadRows, precheck::ReadRows>(&extensions, &headers, body).await?;
-            let mut memory = ResponseMemory::of_call();
-            let filter = request_filter::compile(request.filter.as_ref(), &mut memory).await;
-            let plan = ReadPlan::new(&data.tables, &request, filter, &features::flags(&headers))?;
-            let (tables, deadline) = (&data.tables, read::deadline(&headers));
-            let messages = RowMessages::begin(plan, tables, &data.random, deadline, memory)?;
-            Ok(MessageBody::response(messages))
-        }
-        "MutateRow" => {
-            data.mutate(read::<_, precheck::MutateRow>(&extensions, &headers, body).await?).await?;
-            Ok(one(&v2::MutateRowResponse {}))
-        }
-        "MutateRows" => {
-            let request = read::<_, precheck::MutateRows>(&extensions, &headers, body).await?;
-            let outcomes = data.mutate_all(request).await?;
-            Ok(MessageBody::of(outcomes::messages(outcomes)))
-        }
-        "CheckAndMutateRow" => {
-            let request =
-                read::<_, precheck::CheckAndMutateRow>(&extensions, &headers, body).await?;
-            let predicate_matched = data.check_and_mutate(request).await?;
-            Ok(one(&v2::CheckAndMutateRowResponse { predicate_matched }))
-        }
-        "ReadModifyWriteRow" => {
-            let request =
-                read::<_, precheck::ReadModifyWriteRow>(&extensions, &headers, body).await?;
-            // The memory stays charged until the response is a frame, which the
-            // server charges.
-            let (row, _memory) = data.read_modify_write(request).await?;
-            Ok(one(&v2::ReadModifyWriteRowResponse { row: Some(row) }))
-        }
-        "SampleRowKeys" => {
-            let request = read::<_, precheck::SampleRowKeys>(&extensions, &headers, body).await?;
-            Ok(MessageBody::of(data.sample(&request).await?.map(|sample| frame::encode(&sample))))
-        }
-        "PingAndWarm" => {
-            let request =
-                read::<v2::PingAndWarmRequest, AnyMessage>(&extensions, &headers, body).await?;
-            InstanceName::parse(&request.name)?;
-            Ok(one(&v2::PingAndWarmResponse {}))
-        }
-        other => Err(Status::unimplemented(format!("{other} is not supported"))),
-    }
-}
-
-/// Reads the message of a call and rejects resources that its caller may not
-/// access.
-async fn read<M: Message + Named + Default, P: Precheck>(
-    extensions: &http::Extensions,
-    headers: &http::HeaderMap,
+/// A call whose message has not been read yet.
+struct Call {
+    headers: http::HeaderMap,
+    extensions: http::Extensions,
     body: Body,
-) -> Result<M, Status> {
-    let message = unary::read_checked::<M, P>(headers, body, MESSAGE_BYTES_MAX).await?;
-    reserved::check_request(extensions, &message)?;
-    Ok(message)
+}
+
+type Response = Result<http::Response<Body>, Status>;
+
+async fn read_rows(data: Arc<Data>, mut call: Call) -> Response {
+    let request = call.read::<request::ReadRows, precheck::ReadRows>().await?;
+    let mut memory = ResponseMemory::of_call();
+    let filter = request_filter::compile(request.filter.as_ref(), &mut memory).await;
+    let plan = ReadPlan::new(&data.tables, &request, filter, &features::flags(&call.headers))?;
+    let (tables, deadline) = (&data.tables, read::deadline(&call.headers));
+    let messages = RowMessages::begin(plan, tables, &data.random, deadline, memory)?;
+    Ok(MessageBody::response(messages))
+}
+
+async fn mutate_row(data: Arc<Data>, mut call: Call) -> Response {
+    data.mutate(call.read::<_, precheck::MutateRow>().await?).await?;
+    Ok(one(&v2::MutateRowResponse {}))
+}
+
+async fn mutate_rows(data: Arc<Data>, mut call: Call) -> Response {
+    let outcomes = data.mutate_all(call.read::<_, precheck::MutateRows>().await?).await?;
+    Ok(MessageBody::of(outcomes::messages(outcomes)))
+}
+
+async fn check_and_mutate_row(data: Arc<Data>, mut call: Call) -> Response {
+    let request = call.read::<_, precheck::CheckAndMutateRow>().await?;
+    let predicate_matched = data.check_and_mutate(request).await?;
+    Ok(one(&v2::CheckAndMutateRowResponse { predicate_matched }))
+}
+
+async fn read_modify_write_row(data: Arc<Data>, mut call: Call) -> Response {
+    let request = call.read::<_, precheck::ReadModifyWriteRow>().await?;
+    // The memory stays charged until the response is a frame, which the server charges.
+    let (row, _memory) = data.read_modify_write(request).await?;
+    Ok(one(&v2::ReadModifyWriteRowResponse { row: Some(row) }))
+}
+
+async fn sample_row_keys(data: Arc<Data>, mut call: Call) -> Response {
+    let request = call.read::<_, precheck::SampleRowKeys>().await?;
+    Ok(MessageBody::of(data.sample(&request).await?.map(|sample| frame::encode(&sample))))
+}
+
+async fn ping_and_warm(mut call: Call) -> Response {
+    let request = call.read::<v2::PingAndWarmRequest, AnyMessage>().await?;
+    InstanceName::parse(&request.name)?;
+    Ok(one(&v2::PingAndWarmResponse {}))
+}
+
+impl Call {
+    /// Reads the message and rejects resources that the caller may not access.
+    async fn read<M: Message + Named + Default, P: Precheck>(&mut self) -> Result<M, Status> {
+        let body = std::mem::take(&mut self.body);
+        let message = unary::read_checked::<M, P>(&self.headers, body, MESSAGE_BYTES_MAX).await?;
+        reserved::check_request(&self.extensions, &message)?;
+        Ok(message)
+    }
 }
 
 fn one(message: &impl Message) -> http::Response<Body> {

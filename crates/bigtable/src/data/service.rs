@@ -22,7 +22,7 @@ impl Data {
         clock: Arc<dyn Clock>,
         random: Arc<dyn Random>,
     ) -> Result<Data> {
-        let tokens = IdempotencyTokens::open(tables.clone())?;
+        let tokens = IdempotencyTokens::open(tables.clone(), clock.now_micros())?;
         Ok(Data { tables, tokens, clock, random })
     }
 

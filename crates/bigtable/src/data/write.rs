@@ -2,10 +2,10 @@
 
 use stele_engine::{Commit, CommitBuilder, Txn};
 use stele_grpc::offload::{in_place, in_place_if_large};
-use stele_tables::Local;
+use stele_tables::{Local, Misses};
 
-use super::idempotency::IdempotencyToken;
-use super::retries::{Retries, is_conflict, is_outdated};
+use super::idempotency::{self, IdempotencyToken};
+use super::retries::{Retries, is_conflict, is_of_other_rows, is_outdated};
 use super::{Data, mutation, request};
 use crate::error::{Error, Result};
 use crate::proto::v2;
@@ -84,13 +84,25 @@ impl Data {
     ) -> Result<Txn> {
         let now = self.now_micros();
         let token = IdempotencyToken::new(table.id, key, idempotency, now)?;
-        let mut retries = Retries::default();
+        if !table.definition.keeps_tokens {
+            in_place(|| self.tables.keep_tokens(&table.name))?;
+            // The mutations have to be checked against the changed table.
+            let table = table.name.clone();
+            return Err(Error::Engine(stele_engine::Error::SchemaChanged { table }));
+        }
+        let (mut retries, mut misses) = (Retries::default(), Misses::default());
         loop {
-            let (found, read_at) = self.tokens.find(&token)?;
+            let (found, read_at) = match self.tokens.find(local, &token) {
+                Err(Error::Engine(error @ stele_engine::Error::NotLocal(_))) => {
+                    misses.fetched(error).await?;
+                    continue;
+                }
+                read => read?,
+            };
             if found {
                 return Ok(read_at);
             }
-            let commit = self.tokens.commit(&token, |commit| {
+            let commit = idempotency::commit(&token, |commit| {
                 mutation::append(commit, table, mutations, now);
             });
             let cost = mutation::cost(mutations);
@@ -126,8 +138,12 @@ impl Data {
         loop {
             let written = self.write_entries(local, &table, entries, todo, &mut outcomes).await;
             newest = written.max(newest);
-            let is_outdated = |at: &usize| outcomes[*at].as_ref().is_err_and(is_outdated);
-            todo = (0..entries.len()).filter(is_outdated).collect();
+            let is_due = |at: &usize| {
+                let key = &entries[*at].row_key;
+                let again = |error: &Error| is_outdated(error) || is_of_other_rows(error, key);
+                outcomes[*at].as_ref().is_err_and(again)
+            };
+            todo = (0..entries.len()).filter(is_due).collect();
             if todo.is_empty()
                 || self.table_changed(&mut retries, table_name.as_bytes()).await.is_err()
             {
@@ -166,11 +182,23 @@ impl Data {
         let now = self.now_micros();
         let mut newest = None;
         let mut batch = EntryBatch::with_capacity_for(table, entries);
+        let mut waits = local.is_restricted().then_some(true);
         for (nth, &at) in order.iter().enumerate() {
             let entry = &entries[at];
             if let Some(error) = &batch.overloaded {
                 outcomes[at] = Err(error.clone());
                 continue;
+            }
+            // A row that is not served must not fail the others of its batch.
+            if let Some(waits) = &mut waits {
+                let key = &entry.row_key;
+                let loaded = if *waits { local.loaded(key).await } else { Ok(()) };
+                // A request waits in vain only once.
+                *waits &= loaded.is_ok();
+                if let Err(error) = loaded.and_then(|()| local.check_write(key)) {
+                    outcomes[at] = Err(error.into());
+                    continue;
+                }
             }
             if let Some(idempotency) = &entry.idempotency {
                 if nth % YIELD_ENTRIES == 0 {

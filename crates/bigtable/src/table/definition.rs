@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use prost::Message;
-use stele_engine::schema::{Compression, Family as EngineFamily, Group, Schema};
+use stele_engine::schema::{Compression, Family as EngineFamily, Schema};
 
 use super::family::{self, Family};
 use super::gc;
+use super::groups::{FamilyGroup, GroupRecord};
 use super::row_key::check_row_key;
+use super::token_family::{keeps_tokens, token_group};
 use crate::error::{Error, Result};
 use crate::proto::admin;
 
@@ -48,6 +50,11 @@ pub struct Definition {
     pub deletion_protection: bool,
     /// How the table's files are compressed.
     pub compression: Compression,
+    /// The locality groups; none if all families are stored together.
+    pub groups: Vec<FamilyGroup>,
+    /// Whether the table has the hidden family of idempotency tokens. Never declared by
+    /// a client; part of the schema, not of the annotation.
+    pub keeps_tokens: bool,
 }
 
 /// The encoded form of an annotation.
@@ -60,6 +67,8 @@ struct Record {
     /// The engine's number of the compression; absent for the default.
     #[prost(uint32, optional, tag = "3")]
     compression: Option<u32>,
+    #[prost(message, repeated, tag = "4")]
+    groups: Vec<GroupRecord>,
 }
 
 impl Definition {
@@ -103,10 +112,13 @@ impl Definition {
             splits: parse_splits(splits)?,
             deletion_protection,
             compression: Compression::default(),
+            groups: Vec::new(),
+            keeps_tokens: false,
         })
     }
 
-    /// Returns the engine's schema for this table: one group with all families.
+    /// Returns the engine's schema for this table: one group with all families, and
+    /// possibly the group of tokens.
     pub fn schema(&self) -> Result<Schema> {
         let families = self.families.iter().map(|(name, family)| {
             let purge = gc::purge(family.gc_rule.as_ref())?;
@@ -116,15 +128,17 @@ impl Definition {
         let compression = (self.compression != Compression::default())
             .then(|| u32::from(self.compression.to_byte()));
         let table = Some(self.message(""));
-        let record = Record { table, splits: self.splits.clone(), compression };
+        let groups = self.groups.iter().map(FamilyGroup::record).collect();
+        let record = Record { table, splits: self.splits.clone(), compression, groups };
         let bytes = record.encoded_len();
         if bytes > DEFINITION_BYTES_MAX {
             return Err(Error::Invalid(format!(
                 "the table's definition of {bytes} bytes exceeds the limit of {DEFINITION_BYTES_MAX}"
             )));
         }
-        let group = Group { compression: self.compression, ..Group::new("default", families) };
-        Ok(Schema::new(vec![group])?.annotated(record.encode_to_vec()))
+        let tokens = self.keeps_tokens.then(token_group);
+        let groups = self.engine_groups(families).into_iter().chain(tokens).collect();
+        Ok(Schema::new(groups)?.annotated(record.encode_to_vec()))
     }
 
     /// Decodes the definition stored by [`Definition::schema`].
@@ -144,13 +158,17 @@ impl Definition {
                 .and_then(Compression::from_byte)
                 .ok_or_else(|| damaged(format!("unknown compression {number}")))?,
         };
+        let groups = record.groups.into_iter().map(FamilyGroup::from_record);
+        let groups = groups.collect::<Result<_, String>>().map_err(&damaged)?;
         Ok(Definition {
+            groups,
             families: families.collect(),
             granularity: parse_granularity(table.granularity)
                 .map_err(|error| damaged(error.to_string()))?,
             splits: record.splits,
             deletion_protection: table.deletion_protection,
             compression,
+            keeps_tokens: keeps_tokens(schema),
         })
     }
 
@@ -228,11 +246,14 @@ mod tests {
             splits: vec![b"m".to_vec(), b"\xff\0".to_vec()],
             deletion_protection: true,
             compression: Compression::Zstd,
+            groups: Vec::new(),
+            keeps_tokens: true,
         };
         let schema = definition.schema().unwrap();
         assert_eq!(schema.groups()[0].compression, Compression::Zstd);
         assert_eq!(Definition::from_schema("t", &schema).unwrap(), definition);
-        let plain = Definition { compression: Compression::Lz4, ..definition };
+        let (compression, keeps_tokens) = (Compression::Lz4, false);
+        let plain = Definition { compression, keeps_tokens, ..definition };
         let schema = plain.schema().unwrap();
         assert_eq!(Definition::from_schema("t", &schema).unwrap(), plain);
     }

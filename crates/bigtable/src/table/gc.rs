@@ -48,6 +48,31 @@ pub fn purge(rule: Option<&GcRule>) -> Result<Purge> {
     }
 }
 
+/// Returns the rule for a purge policy; `None` if it keeps everything.
+pub fn rule(purge: &Purge) -> Result<Option<GcRule>> {
+    if *purge == Purge::Never { Ok(None) } else { nested_rule(purge).map(Some) }
+}
+
+fn nested_rule(purge: &Purge) -> Result<GcRule> {
+    let all = |terms: &[Purge]| terms.iter().map(nested_rule).collect::<Result<_>>();
+    let rule = match purge {
+        Purge::Never => None,
+        Purge::MaxVersions(versions) => {
+            Some(Rule::MaxNumVersions(i32::try_from(*versions).unwrap_or(i32::MAX)))
+        }
+        Purge::MaxAge(micros) => Some(Rule::MaxAge(Duration {
+            seconds: micros / 1_000_000,
+            nanos: i32::try_from(micros % 1_000_000 * 1000).unwrap_or(0),
+        })),
+        Purge::Waterline(_) => {
+            return Err(Error::invalid("a waterline cannot be the rule of a column family"));
+        }
+        Purge::All(terms) => Some(Rule::Intersection(Intersection { rules: all(terms)? })),
+        Purge::Any(terms) => Some(Rule::Union(Union { rules: all(terms)? })),
+    };
+    Ok(GcRule { rule })
+}
+
 fn nested(rule: &GcRule, depth: usize) -> Result<Purge> {
     if depth > PURGE_DEPTH_MAX {
         return Err(Error::Invalid(format!("gc_rule nests deeper than {PURGE_DEPTH_MAX} levels")));
@@ -107,6 +132,8 @@ mod tests {
         ]);
         assert_eq!(validate(rule.clone()).unwrap(), rule);
         assert_eq!(purge(Some(&rule)).unwrap(), expected);
+        assert_eq!(super::rule(&expected).unwrap(), Some(rule));
+        assert_eq!(super::rule(&Purge::Never).unwrap(), None);
         assert_eq!(purge(None).unwrap(), Purge::Never);
         assert_eq!(purge(Some(&GcRule { rule: None })).unwrap(), Purge::Never);
     }

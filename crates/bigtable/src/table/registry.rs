@@ -47,27 +47,44 @@ pub struct Tables {
 
 impl Tables {
     pub fn open(tables: stele_tables::Tables) -> Result<Tables> {
-        let mut by_name = HashMap::new();
-        for (id, name) in tables.all() {
-            if !name.starts_with("projects/") {
-                continue;
-            }
-            let schema = tables.schema(id)?;
-            let definition = Definition::from_schema(&name, &schema)?;
-            by_name.insert(name.clone(), Arc::new(Table { id, name, definition, schema }));
-        }
-        let store_id = tables.store_id()?;
-        let by_name = ArcSwap::from_pointee(by_name);
-        Ok(Tables { tables, store_id, by_name, changing: Mutex::new(()) })
+        let (store_id, by_name) = (tables.store_id()?, ArcSwap::default());
+        let tables = Tables { tables, store_id, by_name, changing: Mutex::new(()) };
+        tables.adopt()?;
+        Ok(tables)
     }
 
-    /// Returns the id of a table that has no resource name, which is created if
-    /// necessary.
-    pub(crate) fn unlisted(&self, name: &str, schema: Schema) -> Result<TableId> {
-        match self.tables.table(name) {
-            Some(id) => Ok(id),
-            None => Ok(self.tables.create(name, schema)?),
+    /// Publishes tables that were created without this registry: restored from backups,
+    /// or undeleted.
+    pub fn adopt(&self) -> Result<()> {
+        let _changing = self.changing.lock();
+        let mut added = Vec::new();
+        let known = self.by_name.load();
+        for (id, name) in self.tables.all() {
+            if !name.starts_with("projects/") || known.contains_key(&name) {
+                continue;
+            }
+            let schema = self.tables.schema(id)?;
+            let definition = Definition::from_schema(&name, &schema)?;
+            added.push((name.clone(), Arc::new(Table { id, name, definition, schema })));
         }
+        self.publish(|tables| tables.extend(added));
+        Ok(())
+    }
+
+    /// Returns a table that has no resource name, with its schema.
+    pub(crate) fn unlisted(&self, name: &str) -> Result<Option<(TableId, Arc<Schema>)>> {
+        let Some(id) = self.tables.table(name) else { return Ok(None) };
+        Ok(Some((id, self.tables.schema(id)?)))
+    }
+
+    /// Changes a table that has no resource name.
+    pub(crate) fn alter_unlisted(&self, table: TableId, schema: Schema) -> Result<()> {
+        Ok(self.tables.alter(table, schema, &[])?)
+    }
+
+    /// Removes a table that has no resource name.
+    pub(crate) fn drop_unlisted(&self, table: TableId) -> Result<()> {
+        Ok(self.tables.drop_table(table)?)
     }
 
     /// Returns access to a table at a row. This process serves all rows; the calls of
@@ -76,6 +93,11 @@ impl Tables {
     pub(crate) fn local(&self, table: TableId, row: &[u8]) -> Local<'_> {
         let Placement::Here(local) = self.tables.place(table, row);
         local
+    }
+
+    /// Returns the tables as the server serves them.
+    pub(crate) fn served(&self) -> &stele_tables::Tables {
+        &self.tables
     }
 
     /// Returns what opens the answers of [`Tables::local`].
@@ -130,16 +152,51 @@ impl Tables {
     ) -> Result<Arc<Table>> {
         let _changing = self.changing.lock();
         let old = self.get(name)?;
-        let Successor { definition, emptied } = change(&old.definition)?;
+        let successor = change(&old.definition)?;
+        self.replace(&old, successor)
+    }
+
+    /// Adds the hidden family of idempotency tokens to a table that lacks it. Durable
+    /// on return.
+    pub(crate) fn keep_tokens(&self, name: &str) -> Result<()> {
+        let _changing = self.changing.lock();
+        let old = self.get(name)?;
+        if !old.definition.keeps_tokens {
+            let definition = Definition { keeps_tokens: true, ..old.definition.clone() };
+            self.replace(&old, Successor { definition, emptied: BTreeSet::new() })?;
+        }
+        Ok(())
+    }
+
+    /// Replaces a table. The caller excludes other changes.
+    fn replace(&self, old: &Table, successor: Successor) -> Result<Arc<Table>> {
+        let Successor { definition, emptied } = successor;
         let emptied: Vec<&[u8]> = emptied.iter().map(|family| family.as_bytes()).collect();
         self.tables.alter(old.id, definition.schema()?, &emptied)?;
         let schema = self.tables.schema(old.id)?;
+        let name = old.name.clone();
+        let table = Arc::new(Table { id: old.id, name: name.clone(), definition, schema });
+        self.publish(|tables| tables.insert(name, table.clone()));
+        Ok(table)
+    }
+
+    /// Reads the definition of a table again, after a change in progress. If it is
+    /// invalid, the previous one stays in use.
+    pub fn reload(&self, name: &str) -> Result<Arc<Table>> {
+        let _changing = self.changing.lock();
+        let old = self.get(name)?;
+        let schema = self.tables.schema(old.id)?;
+        if Arc::ptr_eq(&schema, &old.schema) {
+            return Ok(old);
+        }
+        let definition = Definition::from_schema(name, &schema)?;
         let table = Arc::new(Table { id: old.id, name: name.into(), definition, schema });
         self.publish(|tables| tables.insert(name.into(), table.clone()));
         Ok(table)
     }
 
-    /// Removes a table and its rows, unless it is protected. Durable on return.
+    /// Deletes a table, unless it is protected. Its rows are kept as long as the server
+    /// keeps deleted tables. Durable on return.
     pub fn drop_table(&self, name: &str) -> Result<()> {
         let _changing = self.changing.lock();
         let table = self.get(name)?;
@@ -148,7 +205,7 @@ impl Tables {
                 "Table {name} cannot be deleted: it has deletion protection"
             )));
         }
-        self.tables.drop_table(table.id)?;
+        self.tables.delete(table.id)?;
         self.publish(|tables| tables.remove(name));
         Ok(())
     }

@@ -9,6 +9,8 @@ mod admin;
 mod client;
 mod conditional_writes;
 mod filters;
+mod loads;
 mod reads;
+mod tokens;
 mod unreadable;
 mod writes;

@@ -34,7 +34,7 @@ fn typed(kind: Kind) -> Option<v2::Value> {
     Some(v2::Value { kind: Some(kind), r#type: None })
 }
 
-fn add(family: &str, amount: i64) -> v2::Mutation {
+pub fn add(family: &str, amount: i64) -> v2::Mutation {
     mutation(Mutation::AddToCell(AddToCell {
         family_name: family.into(),
         column_qualifier: typed(Kind::RawValue("q".into())),
@@ -53,7 +53,7 @@ fn merge(family: &str, state: Option<&[u8]>) -> v2::Mutation {
 }
 
 /// Returns the cell of an aggregate as the tests read it.
-fn aggregate(family: &str, number: i64) -> String {
+pub fn aggregate(family: &str, number: i64) -> String {
     format!("{family}:q@0={}", number.to_be_bytes().escape_ascii())
 }
 

@@ -5,7 +5,6 @@ use tonic::Status;
 use tonic::client::Grpc;
 
 use super::handle::Handle;
-use super::transport;
 use crate::fid::Fid;
 use crate::limits::MESSAGE_BYTES_MAX;
 use crate::proto::catalogues_client::CataloguesClient;
@@ -22,7 +21,7 @@ pub struct Client {
 impl Client {
     /// Connects to `host:port` in plain text, or `https://host` with TLS.
     pub fn connect<'a>(endpoint: &'a str, tls: &'a Tls) -> Pending<'a, Result<Client>> {
-        Box::pin(async move { Ok(Client { transport: transport::connect(endpoint, tls).await? }) })
+        Box::pin(async move { Ok(Client { transport: Transport::connect(endpoint, tls).await? }) })
     }
 
     /// Calls services of this process.

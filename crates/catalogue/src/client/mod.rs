@@ -3,15 +3,13 @@
 //! cookie of each catalogue.
 //!
 //! `connection` holds the calls on catalogues and `handle` those on the records of one;
-//! `encode` encodes their vectors, `records` and `segments` decode the replies, and
-//! `transport` connects.
+//! `encode` encodes their vectors, `records` and `segments` decode the replies.
 
 mod connection;
 mod encode;
 mod handle;
 mod records;
 mod segments;
-mod transport;
 
 pub use connection::{Client, Result};
 pub use encode::{NewRecord, RecordKey, WalkStart};

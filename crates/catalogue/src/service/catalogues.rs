@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use stele_engine::world::{Clock, SystemClock};
+use stele_engine::world::{Clock, SystemClock, WaitScope};
 use stele_engine::{CommitBuilder, TableId, Txn, View};
-use stele_tables::{Local, Placement, Tables, Tenure};
+use stele_tables::{Local, Misses, Placement, Tables, Tenure};
 
 use super::deathrow::Deathrow;
 use crate::catalogue::{Catalogue, Totals};
@@ -63,6 +63,7 @@ impl Catalogues {
 
     /// Opens the catalogues, whose tables are created if necessary.
     pub fn with_clock(tables: Tables, clock: Arc<dyn Clock>) -> Result<Catalogues> {
+        let _wait = WaitScope::enter();
         let ids = TableIds::open(&tables)?;
         let (meta, tenure) = (local(&tables, ids.meta), tables.tenure());
         let (_, opened_at) = tenure.open(meta.progress())?;
@@ -102,6 +103,41 @@ impl Catalogues {
     #[inline]
     pub(super) fn meta(&self) -> Local<'_> {
         self.local(self.ids.meta)
+    }
+
+    /// Waits while a table with records of the catalogue, or the meta-catalogue, is being
+    /// loaded, for a bounded time. Costs almost nothing while none is. If reads may miss, it
+    /// also opens the catalogue, so that the request finds it.
+    pub async fn target_loaded(&self, target: Option<&Target>) -> Result<()> {
+        let fid = target.and_then(|target| Fid::from_wire(&target.fid).ok());
+        self.meta().loaded(b"").await?;
+        // A request without one is refused.
+        let Some(fid) = fid else { return Ok(()) };
+        self.local(self.ids.records_of(fid)).loaded(b"").await?;
+        if self.tables.has_object_store() {
+            let mut misses = Misses::default();
+            while let Err(error) = self.find(target) {
+                self.available(error, &mut misses).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the tablet that a request failed for is loaded, for a bounded time, or
+    /// until the bytes that it missed are fetched. Fails with the request's error if it
+    /// failed for another reason.
+    pub async fn available(&self, error: Error, misses: &mut Misses) -> Result<()> {
+        match error {
+            Error::Engine(error @ stele_engine::Error::NotLocal(_)) => {
+                Ok(misses.fetched(error).await?)
+            }
+            Error::Engine(stele_engine::Error::TabletNotLoaded(tablet))
+                if tablet.state.is_loading() =>
+            {
+                Ok(self.local(tablet.id).loaded(&tablet.row.0).await?)
+            }
+            error => Err(error),
+        }
     }
 
     /// Returns what opens the answers of [`Catalogues::local`].

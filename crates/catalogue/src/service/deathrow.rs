@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use stele_engine::world::WaitScope;
 use stele_engine::{
     BatchLimits, CellView, Commit, CommitBuilder, RowRange, ScanSpec, TableId, View,
 };
@@ -48,7 +49,9 @@ impl Deathrow {
             queue.extend(condemned.map(|(object, condemned)| (object, condemned.fid)));
         };
         let mut scan = tenure.open(meta.scan(spec))?;
-        while !tenure.open(scan.next_batch(BatchLimits::default(), &mut add))?.done {}
+        while !tenure.open(scan.next_batch(BatchLimits::default(), &mut add))?.done {
+            scan.wait_fetched()?;
+        }
         Ok(Deathrow::with(queue))
     }
 
@@ -157,9 +160,11 @@ impl Collector {
         let (wake, woken) = sync_channel(1);
         *service.deathrow.wake.lock() = Some(wake);
         let weak = Arc::downgrade(service);
-        let thread = std::thread::Builder::new()
-            .name("stele-deathrow".into())
-            .spawn(move || collect(&weak, &woken))?;
+        let thread =
+            std::thread::Builder::new().name("stele-deathrow".into()).spawn(move || {
+                let _wait = WaitScope::enter();
+                collect(&weak, &woken);
+            })?;
         Ok(Collector { thread })
     }
 

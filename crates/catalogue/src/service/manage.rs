@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use stele_engine::world::WaitScope;
 use stele_engine::{Commit, CommitBuilder, View};
 
 use super::checks::check_fids;
@@ -112,6 +113,8 @@ impl Catalogues {
         if flags.has(Flag::NoCookies) {
             return Ok(Vec::new());
         }
+        // The request has been applied: it must not be repeated.
+        let _wait = WaitScope::enter();
         let cookie = |fid: &Fid| {
             let catalogue = self.lookup_fid(*fid)?;
             Ok(catalogue.map(|open| self.catalogue_cookie(&open).into()).unwrap_or_default())

@@ -58,6 +58,7 @@ impl Catalogues {
         };
         while !tenure.open(scan.next_batch(BatchLimits::default(), &mut sink))?.done {
             check()?;
+            scan.wait_fetched()?;
         }
         Ok(totals)
     }

@@ -165,6 +165,12 @@ impl Walk {
         let batch = self.service.tenure().open(batch)?;
         self.count += count;
         self.service.count_copied(copied);
+        if batch.missed
+            && self.count < wanted
+            && let Some(miss) = scan.miss()
+        {
+            return Err(stele_engine::Error::NotLocal(miss.clone()).into());
+        }
         let code = if self.count == wanted { Code::Ok } else { Code::End };
         Ok((batch.done || self.count == wanted).then_some(code))
     }

@@ -76,6 +76,20 @@ pub enum Mutation<'a> {
     },
 }
 
+impl<'a> Mutation<'a> {
+    /// Returns the family that is changed; `None` if it is the whole row.
+    pub fn family(&self) -> Option<&'a [u8]> {
+        match self {
+            Mutation::Set { family, .. }
+            | Mutation::DeleteCells { family, .. }
+            | Mutation::DeleteFamily { family }
+            | Mutation::Merge { family, .. }
+            | Mutation::Mark { family, .. } => Some(family),
+            Mutation::DeleteRow => None,
+        }
+    }
+}
+
 const VERSION: u8 = 1;
 const ITEM_RANGE: u8 = 1;
 const ITEM_ROW: u8 = 2;

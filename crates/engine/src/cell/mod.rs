@@ -9,3 +9,4 @@ pub mod prefix;
 pub mod range_tombstone;
 pub mod row_map;
 pub mod rows;
+pub(crate) mod separators;

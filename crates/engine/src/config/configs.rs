@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Reference, TabletConfig, TabletRows, encoding};
+use super::{ChainConfig, Reference, TabletConfig, TabletConfigs, encoding};
 use crate::cell::commit::TableId;
 use crate::error::{Error, Result};
 use crate::schema::Schema;
@@ -36,11 +36,19 @@ pub struct Configs {
 }
 
 impl Configs {
+    /// Returns the table in use with this name. Backups and deleted tables may have the
+    /// same name.
     pub fn table_named(&self, name: &str) -> Option<&Arc<TableConfig>> {
-        self.tables.values().find(|table| table.name == name)
+        self.tables.values().find(|table| table.name == name && table.is_active())
     }
 
-    /// Returns every file in any chain.
+    /// Returns the backup with this name.
+    pub fn backup_named(&self, name: &str) -> Option<&Arc<TableConfig>> {
+        let is_backup = |table: &&Arc<TableConfig>| matches!(table.state, TableState::Backup(_));
+        self.tables.values().filter(is_backup).find(|table| table.name == name)
+    }
+
+    /// Returns every file in any chain, of backups and deleted tables as well.
     pub fn files(&self) -> impl Iterator<Item = &Reference> {
         self.tables.values().flat_map(|table| table.files())
     }
@@ -48,6 +56,13 @@ impl Configs {
     /// Returns every file in any checkpoint.
     pub fn pinned_files(&self) -> impl Iterator<Item = &Reference> {
         self.checkpoints.values().flat_map(|checkpoint| checkpoint.files())
+    }
+
+    /// Returns every reference that is not part of an open table: those of backups,
+    /// deleted tables and checkpoints.
+    pub fn kept_files(&self) -> impl Iterator<Item = &Reference> {
+        let kept = self.tables.values().filter(|table| !table.is_active());
+        kept.flat_map(|table| table.files()).chain(self.pinned_files())
     }
 }
 
@@ -91,21 +106,58 @@ pub struct TableConfig {
     /// For each group of the schema: commits up to this txn are in files, in all
     /// tablets.
     pub flushed: Vec<Txn>,
-    pub tablets: TabletRows,
+    pub tablets: TabletConfigs,
 }
 
 /// Whether a table is in use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum TableState {
     #[default]
     Active,
-    /// Keeps the files of another table; never opened.
-    Backup,
-    /// Dropped, but its files are kept for a while.
-    Deleted,
+    /// Keeps the files of another table; never opened. It has a name of its own.
+    Backup(BackupOrigin),
+    /// Dropped, but its files are kept for a while. Never opened.
+    Deleted {
+        /// When it was deleted, in microseconds since 1970.
+        since: i64,
+    },
+}
+
+/// What a backup was made of, and when. Times are in microseconds since 1970.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupOrigin {
+    pub table: TableId,
+    /// The name of that table.
+    pub name: String,
+    /// The files hold exactly the commits up to this txn.
+    pub txn: Txn,
+    pub created: i64,
+    /// When the backup is removed; `None` for never.
+    pub expires: Option<i64>,
 }
 
 impl TableConfig {
+    /// Whether the table is in use, so that its tablets can change.
+    pub fn is_active(&self) -> bool {
+        self.state == TableState::Active
+    }
+
+    /// Adds an empty chain to each tablet for each group that the schema has gained.
+    pub(super) fn add_groups(&mut self) {
+        let groups = self.schema.groups().len();
+        if self.flushed.len() == groups {
+            return;
+        }
+        self.flushed.resize(groups, Txn::ZERO);
+        let tablets = self.tablets.iter().map(|tablet| {
+            let mut tablet = (**tablet).clone();
+            tablet.chains.resize_with(groups, ChainConfig::default);
+            tablet.rev = tablet.rev.saturating_add(1);
+            Arc::new(tablet)
+        });
+        self.tablets = TabletConfigs::new(tablets.collect());
+    }
+
     /// Returns every reference in the table's chains.
     pub fn files(&self) -> impl Iterator<Item = &Reference> {
         self.tablets.iter().flat_map(|tablet| tablet.files())

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    Checkpoint, Configs, FileName, Join, Reference, ReferenceKey, Split, TableConfig, TableState,
-    TabletConfig, TabletId, TabletRows,
+    Checkpoint, Configs, FileName, Join, Reference, ReferenceKey, Regroup, Split, TableConfig,
+    TableState, TabletConfig, TabletConfigs, TabletId,
 };
 use crate::cell::commit::TableId;
 use crate::cell::rows::RowRange;
@@ -16,7 +16,7 @@ use crate::txn::Txn;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConfigEdit {
     /// Starts a new incarnation, with a generation of its own.
-    TakeEpoch,
+    TakeIncarnation,
     /// Takes the next generation of txns.
     TakeGeneration,
     CreateTable {
@@ -25,13 +25,28 @@ pub enum ConfigEdit {
         /// The first rows of all tablets but the first, ascending.
         splits: Vec<Vec<u8>>,
     },
+    /// Removes a table, whatever its state.
     DropTable {
         table: TableId,
+    },
+    /// Copies the references of a table to a new one: of a table in use to a backup, or
+    /// of a backup to a table in use.
+    CopyTable {
+        source: TableId,
+        name: String,
+        state: TableState,
+    },
+    /// Deletes a table in use, or brings a deleted one back.
+    SetState {
+        table: TableId,
+        state: TableState,
     },
     SetSchema {
         table: TableId,
         schema: Arc<Schema>,
     },
+    /// Moves families between groups, and changes the schema.
+    Regroup(Regroup),
     /// Replaces consecutive references of a chain; appends if there is nothing to
     /// remove.
     Splice(Splice),
@@ -45,6 +60,13 @@ pub enum ConfigEdit {
     },
     Split(Split),
     Join(Join),
+    /// Loads or unloads tablets, named by id and first row. Those that are in that
+    /// state already keep their `load`.
+    SetLoaded {
+        table: TableId,
+        tablets: Vec<(TabletId, Vec<u8>)>,
+        loaded: bool,
+    },
     /// Creates a checkpoint, which keeps the current files of some tables.
     Pin {
         tables: Vec<TableId>,
@@ -94,7 +116,7 @@ impl Configs {
     /// Applies one edit.
     fn apply(&mut self, edit: &ConfigEdit) -> Result<()> {
         match edit {
-            ConfigEdit::TakeEpoch => {
+            ConfigEdit::TakeIncarnation => {
                 self.incarnation = self.incarnation.saturating_add(1);
                 self.generation = self.generation.saturating_add(1);
             }
@@ -105,11 +127,17 @@ impl Configs {
             ConfigEdit::DropTable { table } => {
                 self.tables.remove(table).ok_or_else(|| unknown(*table))?;
             }
+            ConfigEdit::CopyTable { source, name, state } => {
+                self.copy_table(*source, name, state)?;
+            }
+            ConfigEdit::SetState { table, state } => self.set_state(*table, state)?,
             ConfigEdit::SetSchema { table, schema } => {
                 let config = self.table_mut(*table)?;
                 config.schema.check_successor(schema)?;
                 config.schema = schema.clone();
+                config.add_groups();
             }
+            ConfigEdit::Regroup(regroup) => self.regroup(regroup)?,
             ConfigEdit::Splice(splice) => self.splice(splice)?,
             ConfigEdit::LegacySplice(splice) => self.legacy_splice(splice)?,
             ConfigEdit::SetFlushed { table, group, txn } => {
@@ -119,6 +147,9 @@ impl Configs {
             }
             ConfigEdit::Split(split) => self.split(split)?,
             ConfigEdit::Join(join) => self.join(join)?,
+            ConfigEdit::SetLoaded { table, tablets, loaded } => {
+                self.set_loaded(*table, tablets, *loaded)?;
+            }
             ConfigEdit::Pin { tables, txn } => self.pin(tables, *txn)?,
             ConfigEdit::Unpin { checkpoint } => {
                 let released = self.checkpoints.remove(checkpoint);
@@ -146,10 +177,7 @@ impl Configs {
     }
 
     fn pin(&mut self, tables: &[TableId], txn: Txn) -> Result<()> {
-        let tables = tables
-            .iter()
-            .map(|id| self.tables.get(id).cloned().ok_or_else(|| unknown(*id)))
-            .collect::<Result<_>>()?;
+        let tables = tables.iter().map(|id| self.active(*id).cloned()).collect::<Result<_>>()?;
         self.last_checkpoint += 1;
         let (id, epoch) = (self.last_checkpoint, self.incarnation.max(self.generation));
         self.checkpoints.insert(id, Arc::new(Checkpoint { id, txn, epoch, tables }));
@@ -161,6 +189,11 @@ impl Configs {
             return Err(Error::TableExists(name.to_string()));
         }
         let ascends = splits.windows(2).all(|pair| pair[0] < pair[1]);
+        if !splits.is_empty() && !schema.is_splittable() {
+            return Err(Error::InvalidSplit(format!(
+                "table {name} has one tablet and is never split"
+            )));
+        }
         if !ascends || splits.iter().any(Vec::is_empty) {
             let what = "the rows at which a table is split must ascend and not be empty";
             return Err(Error::InvalidSplit(what.into()));
@@ -181,7 +214,7 @@ impl Configs {
             schema: schema.clone(),
             state: TableState::Active,
             flushed: vec![Txn::ZERO; groups],
-            tablets: TabletRows::new(tablets),
+            tablets: TabletConfigs::new(tablets),
         };
         self.tables.insert(id, Arc::new(table));
         Ok(())
@@ -190,13 +223,21 @@ impl Configs {
     /// Returns the id of a new tablet.
     pub(super) fn mint_tablet(&mut self) -> Result<TabletId> {
         let spent = || Error::InvalidSplit("the numbers of tablets are exhausted".into());
-        let epoch = u32::try_from(self.incarnation).map_err(|_| spent())?;
+        let incarnation = u32::try_from(self.incarnation).map_err(|_| spent())?;
         self.last_tablet = self.last_tablet.checked_add(1).ok_or_else(spent)?;
-        Ok(TabletId { epoch, number: self.last_tablet })
+        Ok(TabletId { incarnation, number: self.last_tablet })
     }
 
+    /// Returns a table in use.
+    fn active(&self, table: TableId) -> Result<&Arc<TableConfig>> {
+        let found = self.tables.get(&table).filter(|table| table.is_active());
+        found.ok_or_else(|| unknown(table))
+    }
+
+    /// Returns a table in use, to be changed. Backups and deleted tables do not change.
     pub(super) fn table_mut(&mut self, table: TableId) -> Result<&mut TableConfig> {
-        self.tables.get_mut(&table).map(Arc::make_mut).ok_or_else(|| unknown(table))
+        let found = self.tables.get_mut(&table).filter(|table| table.is_active());
+        found.map(Arc::make_mut).ok_or_else(|| unknown(table))
     }
 
     fn splice(&mut self, splice: &Splice) -> Result<()> {
@@ -206,6 +247,9 @@ impl Configs {
         if (found.id, found.load) != (splice.tablet, splice.load) {
             return Err(refused("the tablet has changed"));
         }
+        if !found.loaded {
+            return Err(refused("the tablet is not loaded"));
+        }
         let mut tablet = (**found).clone();
         let rows = tablet.rows.clone();
         let chain = tablet.chains.get_mut(splice.group);
@@ -214,8 +258,11 @@ impl Configs {
         let at = match splice.remove.first() {
             None => chain.files.len(),
             Some(first) => {
-                let is_first =
-                    |file: &Reference| file.name == first.name && file.rows == first.rows;
+                let is_first = |file: &Reference| {
+                    file.name == first.name
+                        && file.rows == first.rows
+                        && file.families == first.families
+                };
                 chain.files.iter().position(is_first).ok_or_else(changed)?
             }
         };
@@ -226,13 +273,37 @@ impl Configs {
         }
         chain.files.splice(gone, splice.add.iter().cloned());
         if !chain.is_valid(&rows) {
-            return Err(refused("the files of a run are not in row order"));
+            let what = "a reference is invalid, or the files of a run are not in row order";
+            return Err(refused(what));
         }
         if let Some(txn) = splice.flushed {
             chain.flushed = chain.flushed.max(txn);
         }
         tablet.rev = tablet.rev.saturating_add(1);
         table.tablets.replace([Arc::new(tablet)]);
+        Ok(())
+    }
+
+    fn set_loaded(
+        &mut self,
+        table: TableId,
+        tablets: &[(TabletId, Vec<u8>)],
+        loaded: bool,
+    ) -> Result<()> {
+        let config = self.table_mut(table)?;
+        for (id, start) in tablets {
+            let found = config.tablets.of(start).clone();
+            if found.id != *id || found.rows.start != *start {
+                return Err(refused(table, "the tablet has changed"));
+            }
+            let mut tablet = (*found).clone();
+            tablet.rev = tablet.rev.saturating_add(1);
+            if loaded && !tablet.loaded {
+                tablet.load = tablet.load.saturating_add(1);
+            }
+            tablet.loaded = loaded;
+            config.tablets.replace([Arc::new(tablet)]);
+        }
         Ok(())
     }
 
@@ -264,7 +335,7 @@ impl Configs {
     }
 }
 
-fn unknown(table: TableId) -> Error {
+pub(super) fn unknown(table: TableId) -> Error {
     Error::UnknownTable(format!("number {}", table.0))
 }
 

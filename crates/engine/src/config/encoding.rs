@@ -7,19 +7,24 @@ use prost::Message;
 
 use super::messages::{
     BatchMessage, ChainMessage, CheckpointMessage, EditKind, EditMessage, FactsMessage,
-    FileNameMessage, JoinMessage, PinMessage, ReferenceKeyMessage, ReferenceMessage,
-    RowRangeMessage, SetFlushedMessage, SnapshotMessage, SpliceMessage, SplitMessage, TableMessage,
-    TabletIdMessage, TabletMessage,
+    FileNameMessage, JoinMessage, OriginMessage, PinMessage, ReferenceKeyMessage, ReferenceMessage,
+    RowRangeMessage, SetFlushedMessage, SetLoadedMessage, SnapshotMessage, SpliceMessage,
+    SplitMessage, TableMessage, TabletIdMessage, TabletMessage, TabletStartMessage,
 };
+use super::regroup_encoding::{regroup_from_message, regroup_to_message};
 use super::schema_encoding::{schema_from_message, schema_to_message};
 use super::{
-    ChainConfig, Checkpoint, ConfigEdit, Configs, FileFacts, FileName, Join, LegacySplice,
-    Reference, ReferenceKey, Splice, Split, TableConfig, TableState, TabletConfig, TabletId,
-    TabletRows,
+    BackupOrigin, ChainConfig, Checkpoint, ConfigEdit, Configs, FileFacts, FileName, Join,
+    LegacySplice, Reference, ReferenceKey, Splice, Split, TableConfig, TableState, TabletConfig,
+    TabletConfigs, TabletId,
 };
 use crate::cell::commit::TableId;
 use crate::cell::rows::RowRange;
 use crate::txn::Txn;
+
+const STATE_ACTIVE: u32 = 0;
+const STATE_BACKUP: u32 = 1;
+const STATE_DELETED: u32 = 2;
 
 /// The error names the invalid field of a decoded message.
 pub type Decoded<T> = Result<T, String>;
@@ -95,7 +100,7 @@ pub fn decode_batch(bytes: &[u8]) -> Decoded<(u64, Vec<ConfigEdit>)> {
 
 fn edit_to_message(edit: &ConfigEdit) -> EditKind {
     match edit {
-        ConfigEdit::TakeEpoch => EditKind::TakeEpoch(true),
+        ConfigEdit::TakeIncarnation => EditKind::TakeIncarnation(true),
         ConfigEdit::TakeGeneration => EditKind::TakeGeneration(true),
         ConfigEdit::CreateTable { name, schema, splits } => EditKind::CreateTable(TableMessage {
             name: name.clone(),
@@ -104,11 +109,20 @@ fn edit_to_message(edit: &ConfigEdit) -> EditKind {
             ..TableMessage::default()
         }),
         ConfigEdit::DropTable { table } => EditKind::DropTable(table.0),
+        ConfigEdit::CopyTable { source, name, state } => {
+            let copy = TableMessage { id: source.0, name: name.clone(), ..TableMessage::default() };
+            EditKind::CopyTable(with_state(copy, state))
+        }
+        ConfigEdit::SetState { table, state } => {
+            let changed = TableMessage { id: table.0, ..TableMessage::default() };
+            EditKind::SetState(with_state(changed, state))
+        }
         ConfigEdit::SetSchema { table, schema } => EditKind::SetSchema(TableMessage {
             id: table.0,
             schema: Some(schema_to_message(schema)),
             ..TableMessage::default()
         }),
+        ConfigEdit::Regroup(regroup) => EditKind::Regroup(regroup_to_message(regroup)),
         ConfigEdit::Splice(splice) => EditKind::Splice(SpliceMessage {
             table: splice.table.0,
             group: splice.group as u32,
@@ -149,6 +163,17 @@ fn edit_to_message(edit: &ConfigEdit) -> EditKind {
             upper: Some(id_to_message(join.upper.0)),
             upper_load: join.upper.1,
         }),
+        ConfigEdit::SetLoaded { table, tablets, loaded } => EditKind::SetLoaded(SetLoadedMessage {
+            table: table.0,
+            tablets: tablets
+                .iter()
+                .map(|(id, start)| TabletStartMessage {
+                    tablet: Some(id_to_message(*id)),
+                    start: start.clone(),
+                })
+                .collect(),
+            loaded: *loaded,
+        }),
         ConfigEdit::Pin { tables, txn } => EditKind::Pin(PinMessage {
             tables: tables.iter().map(|table| table.0).collect(),
             txn: txn.raw(),
@@ -161,7 +186,7 @@ fn edit_to_message(edit: &ConfigEdit) -> EditKind {
 
 fn edit_from_message(edit: EditKind) -> Decoded<ConfigEdit> {
     Ok(match edit {
-        EditKind::TakeEpoch(_) => ConfigEdit::TakeEpoch,
+        EditKind::TakeIncarnation(_) => ConfigEdit::TakeIncarnation,
         EditKind::TakeGeneration(_) => ConfigEdit::TakeGeneration,
         EditKind::CreateTable(table) => ConfigEdit::CreateTable {
             name: table.name,
@@ -169,10 +194,19 @@ fn edit_from_message(edit: EditKind) -> Decoded<ConfigEdit> {
             splits: table.splits,
         },
         EditKind::DropTable(table) => ConfigEdit::DropTable { table: TableId(table) },
+        EditKind::CopyTable(copy) => ConfigEdit::CopyTable {
+            source: TableId(copy.id),
+            state: state_from_message(&copy)?,
+            name: copy.name,
+        },
+        EditKind::SetState(table) => {
+            ConfigEdit::SetState { table: TableId(table.id), state: state_from_message(&table)? }
+        }
         EditKind::SetSchema(table) => ConfigEdit::SetSchema {
             table: TableId(table.id),
             schema: schema_from_message(table.schema)?,
         },
+        EditKind::Regroup(regroup) => ConfigEdit::Regroup(regroup_from_message(regroup)?),
         EditKind::Splice(splice) => splice_from_message(splice)?,
         EditKind::SetFlushed(flushed) => ConfigEdit::SetFlushed {
             table: TableId(flushed.table),
@@ -192,6 +226,15 @@ fn edit_from_message(edit: EditKind) -> Decoded<ConfigEdit> {
             lower: (id_from_message(join.lower), join.lower_load),
             upper: (id_from_message(join.upper), join.upper_load),
         }),
+        EditKind::SetLoaded(edit) => ConfigEdit::SetLoaded {
+            table: TableId(edit.table),
+            tablets: edit
+                .tablets
+                .into_iter()
+                .map(|tablet| (id_from_message(tablet.tablet), tablet.start))
+                .collect(),
+            loaded: edit.loaded,
+        },
         EditKind::Pin(pin) => ConfigEdit::Pin {
             tables: pin.tables.into_iter().map(TableId).collect(),
             txn: txn_from_raw(pin.txn)?,
@@ -200,6 +243,16 @@ fn edit_from_message(edit: EditKind) -> Decoded<ConfigEdit> {
         EditKind::SetLogHead(segment) => ConfigEdit::SetLogHead { segment },
         EditKind::SetFlushedIndex(index) => ConfigEdit::SetFlushedIndex { index },
     })
+}
+
+pub(super) fn files_to_message(flushed: Txn, files: &[Reference]) -> ChainMessage {
+    let files = files.iter().map(reference_to_message).collect();
+    ChainMessage { flushed: flushed.raw(), files }
+}
+
+pub(super) fn chain_from_message(chain: ChainMessage) -> Decoded<ChainConfig> {
+    let files = chain.files.into_iter().map(reference_from_message);
+    Ok(ChainConfig { flushed: txn_from_raw(chain.flushed)?, files: files.collect::<Decoded<_>>()? })
 }
 
 fn splice_from_message(splice: SpliceMessage) -> Decoded<ConfigEdit> {
@@ -252,22 +305,58 @@ fn checkpoint_from_message(message: CheckpointMessage) -> Decoded<Checkpoint> {
 }
 
 fn table_to_message(table: &TableConfig) -> TableMessage {
-    TableMessage {
+    let message = TableMessage {
         id: table.id.0,
         name: table.name.clone(),
         schema: Some(schema_to_message(&table.schema)),
         tablets: table.tablets.iter().map(|tablet| tablet_to_message(tablet)).collect(),
         flushed: table.flushed.iter().map(|txn| txn.raw()).collect(),
-        state: match table.state {
-            TableState::Active => 0,
-            TableState::Backup => 1,
-            TableState::Deleted => 2,
+        ..TableMessage::default()
+    };
+    with_state(message, &table.state)
+}
+
+/// Returns the message of a table with its state.
+fn with_state(message: TableMessage, state: &TableState) -> TableMessage {
+    match state {
+        TableState::Active => TableMessage { state: STATE_ACTIVE, ..message },
+        TableState::Backup(origin) => TableMessage {
+            state: STATE_BACKUP,
+            since: origin.created,
+            origin: Some(OriginMessage {
+                table: origin.table.0,
+                name: origin.name.clone(),
+                txn: origin.txn.raw(),
+                expires: origin.expires,
+            }),
+            ..message
         },
-        splits: Vec::new(),
+        TableState::Deleted { since } => {
+            TableMessage { state: STATE_DELETED, since: *since, ..message }
+        }
+    }
+}
+
+fn state_from_message(message: &TableMessage) -> Decoded<TableState> {
+    match message.state {
+        STATE_ACTIVE => Ok(TableState::Active),
+        STATE_BACKUP => {
+            let origin = message.origin.as_ref().ok_or("a backup does not state its table")?;
+            Ok(TableState::Backup(BackupOrigin {
+                table: TableId(origin.table),
+                name: origin.name.clone(),
+                txn: txn_from_raw(origin.txn)?,
+                created: message.since,
+                expires: origin.expires,
+            }))
+        }
+        STATE_DELETED => Ok(TableState::Deleted { since: message.since }),
+        other => Err(format!("unknown state of a table: {other}")),
     }
 }
 
 fn table_from_message(message: TableMessage) -> Decoded<TableConfig> {
+    let state = state_from_message(&message)?;
     let schema = schema_from_message(message.schema)?;
     let tablets =
         message.tablets.into_iter().map(|tablet| tablet_from_message(tablet).map(Arc::new));
@@ -275,6 +364,15 @@ fn table_from_message(message: TableMessage) -> Decoded<TableConfig> {
     let groups = schema.groups().len();
     if tablets.is_empty() || tablets.iter().any(|tablet| tablet.chains.len() != groups) {
         return Err(format!("table {} has a tablet with missing chains", message.name));
+    }
+    let meet = |pair: &[Arc<TabletConfig>]| pair[0].rows.end.as_ref() == Some(&pair[1].rows.start);
+    let ends = tablets.first().zip(tablets.last());
+    let are_all = ends.is_some_and(|(first, last)| {
+        first.rows.start.is_empty() && last.rows.end.is_none() && tablets.windows(2).all(meet)
+    });
+    let ascend = tablets.windows(2).all(|pair| pair[0].rows.start < pair[1].rows.start);
+    if !are_all || !ascend {
+        return Err(format!("the tablets of table {} do not cover its rows", message.name));
     }
     let flushed = if message.flushed.is_empty() {
         // Earlier versions had only one txn per tablet and group.
@@ -291,60 +389,38 @@ fn table_from_message(message: TableMessage) -> Decoded<TableConfig> {
         id: TableId(message.id),
         name: message.name,
         schema,
-        state: match message.state {
-            0 => TableState::Active,
-            1 => TableState::Backup,
-            2 => TableState::Deleted,
-            other => return Err(format!("unknown state of a table: {other}")),
-        },
+        state,
         flushed,
-        tablets: TabletRows::new(tablets),
+        tablets: TabletConfigs::new(tablets),
     })
 }
 
 fn tablet_to_message(tablet: &TabletConfig) -> TabletMessage {
-    let chains = tablet
-        .chains
-        .iter()
-        .map(|chain| ChainMessage {
-            flushed: chain.flushed.raw(),
-            files: chain.files.iter().map(reference_to_message).collect(),
-        })
-        .collect();
+    let chains = tablet.chains.iter();
+    let chains = chains.map(|chain| files_to_message(chain.flushed, &chain.files)).collect();
     TabletMessage {
         rows: Some(rows_to_message(&tablet.rows)),
         chains,
         id: Some(id_to_message(tablet.id)),
         load: tablet.load,
         rev: tablet.rev,
+        loaded: (!tablet.loaded).then_some(false),
     }
 }
 
 fn tablet_from_message(message: TabletMessage) -> Decoded<TabletConfig> {
     let rows = rows_from_message(message.rows)?;
-    let chains = message
-        .chains
-        .into_iter()
-        .map(|chain| {
-            Ok(ChainConfig {
-                flushed: txn_from_raw(chain.flushed)?,
-                files: chain
-                    .files
-                    .into_iter()
-                    .map(reference_from_message)
-                    .collect::<Decoded<_>>()?,
-            })
-        })
-        .collect::<Decoded<_>>()?;
+    let chains = message.chains.into_iter().map(chain_from_message).collect::<Decoded<_>>()?;
     let tablet = TabletConfig {
         id: id_from_message(message.id),
         load: message.load.max(1),
         rev: message.rev.max(1),
+        loaded: message.loaded.unwrap_or(true),
         rows,
         chains,
     };
     if !tablet.is_valid() {
-        return Err("the files of a run are not in row order".into());
+        return Err("a reference is invalid, or the files of a run are not in row order".into());
     }
     Ok(tablet)
 }
@@ -368,14 +444,22 @@ fn reference_to_message(file: &Reference) -> ReferenceMessage {
         facts,
         share: Some(file.share),
         unit: file.unit,
-        families: Vec::new(),
+        families: file.families.clone().unwrap_or_default(),
+        no_families: is_empty(&file.families),
     }
 }
 
+/// Whether a list of families is there and empty.
+fn is_empty(families: &Option<Vec<Vec<u8>>>) -> bool {
+    families.as_ref().is_some_and(Vec::is_empty)
+}
+
+/// Returns the families in use; `None` for all.
+fn families_from(families: Vec<Vec<u8>>, none: bool) -> Option<Vec<Vec<u8>>> {
+    (none || !families.is_empty()).then_some(families)
+}
+
 fn reference_from_message(message: ReferenceMessage) -> Decoded<Reference> {
-    if !message.families.is_empty() {
-        return Err("a file is restricted to some families, which needs a newer stele".into());
-    }
     let facts = message.facts.map(|facts| {
         Ok::<_, String>(FileFacts {
             meta_bytes: facts.meta_bytes,
@@ -397,6 +481,7 @@ fn reference_from_message(message: ReferenceMessage) -> Decoded<Reference> {
         txn_min: txn_from_raw(message.txn_min)?,
         txn_max: txn_from_raw(message.txn_max)?,
         rows,
+        families: families_from(message.families, message.no_families),
         facts,
         share: message.share.unwrap_or(message.bytes),
         unit: message.unit,
@@ -408,6 +493,8 @@ fn key_to_message(key: &ReferenceKey) -> ReferenceKeyMessage {
     ReferenceKeyMessage {
         name: Some(name_to_message(&key.name)),
         rows: key.rows.as_ref().map(rows_to_message),
+        families: key.families.clone().unwrap_or_default(),
+        no_families: is_empty(&key.families),
     }
 }
 
@@ -415,16 +502,17 @@ fn key_from_message(message: ReferenceKeyMessage) -> Decoded<ReferenceKey> {
     Ok(ReferenceKey {
         name: name_from_message(message.name.ok_or("a file has no name")?),
         rows: message.rows.map(|rows| rows_from_message(Some(rows))).transpose()?,
+        families: families_from(message.families, message.no_families),
     })
 }
 
-fn id_to_message(id: TabletId) -> TabletIdMessage {
-    TabletIdMessage { epoch: id.epoch, number: id.number }
+pub(super) fn id_to_message(id: TabletId) -> TabletIdMessage {
+    TabletIdMessage { incarnation: id.incarnation, number: id.number }
 }
 
-fn id_from_message(message: Option<TabletIdMessage>) -> TabletId {
+pub(super) fn id_from_message(message: Option<TabletIdMessage>) -> TabletId {
     let message = message.unwrap_or_default();
-    TabletId { epoch: message.epoch, number: message.number }
+    TabletId { incarnation: message.incarnation, number: message.number }
 }
 
 fn name_to_message(name: &FileName) -> FileNameMessage {

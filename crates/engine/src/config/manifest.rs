@@ -210,7 +210,9 @@ fn replace_old(files: &dyn Files, dir: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::super::encoding::decode_batch;
-    use super::super::{FileFacts, FileName, Reference, Splice, TabletId};
+    use super::super::{
+        BackupOrigin, FileFacts, FileName, Reference, Splice, TableState, TabletId,
+    };
     use super::format::{KIND_SNAPSHOT, MAGIC, VERSION};
     use super::*;
     use crate::cell::commit::TableId;
@@ -231,7 +233,8 @@ mod tests {
         cold.block_bytes = Some(1024);
         cold.purge = Purge::MaxVersions(1);
         let hot = Group::new("hot", [Family::with_purge("h", purge)]);
-        Arc::new(Schema::new(vec![hot, cold]).unwrap())
+        let hidden = Group::new("hidden", [Family::hidden("t", Purge::MaxAge(9))]);
+        Arc::new(Schema::new(vec![hot, cold, hidden]).unwrap().splittable(false))
     }
 
     fn file(number: u64) -> Reference {
@@ -242,6 +245,7 @@ mod tests {
             txn_min: Txn::base(1).next(),
             txn_max: Txn::base(2),
             rows: None,
+            families: (number == 3).then(|| vec![b"c".to_vec(), b"d".to_vec()]),
             facts: Some(FileFacts {
                 meta_bytes: 4,
                 dead_bytes: 1,
@@ -256,7 +260,7 @@ mod tests {
     }
 
     /// The only tablet of the table.
-    const TABLET: TabletId = TabletId { epoch: 1, number: 1 };
+    const TABLET: TabletId = TabletId { incarnation: 1, number: 1 };
 
     fn splice(remove: &[u64], add: &[u64]) -> ConfigEdit {
         ConfigEdit::Splice(Splice {
@@ -273,7 +277,7 @@ mod tests {
 
     fn batches() -> Vec<Vec<ConfigEdit>> {
         vec![
-            vec![ConfigEdit::TakeEpoch],
+            vec![ConfigEdit::TakeIncarnation],
             vec![ConfigEdit::CreateTable {
                 name: "t".into(),
                 schema: schema(),
@@ -281,6 +285,31 @@ mod tests {
             }],
             vec![splice(&[], &[1]), splice(&[], &[2]), splice(&[], &[3])],
             vec![splice(&[1, 2], &[4]), ConfigEdit::SetLogHead { segment: 9 }],
+            vec![ConfigEdit::SetLoaded {
+                table: TableId(1),
+                tablets: vec![(TABLET, Vec::new())],
+                loaded: false,
+            }],
+            vec![ConfigEdit::CopyTable {
+                source: TableId(1),
+                name: "t".into(),
+                state: TableState::Backup(BackupOrigin {
+                    table: TableId(1),
+                    name: "t".into(),
+                    txn: Txn::base(2),
+                    created: -1,
+                    expires: Some(i64::MAX),
+                }),
+            }],
+            vec![ConfigEdit::CopyTable {
+                source: TableId(2),
+                name: "copy".into(),
+                state: TableState::Active,
+            }],
+            vec![ConfigEdit::SetState {
+                table: TableId(3),
+                state: TableState::Deleted { since: 7 },
+            }],
         ]
     }
 
@@ -318,10 +347,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (last, _) = written(dir.path());
         let manifest = Manifest::open(Arc::new(Disk), dir.path()).unwrap().unwrap();
-        let stale = manifest.edit(last.revision - 1, &[ConfigEdit::TakeEpoch]);
+        let stale = manifest.edit(last.revision - 1, &[ConfigEdit::TakeIncarnation]);
         assert!(matches!(stale, Err(Error::ConfigConflict { .. })));
         assert!(
-            manifest.edit(last.revision, &[ConfigEdit::TakeEpoch, splice(&[3, 4], &[])]).is_err()
+            manifest
+                .edit(last.revision, &[ConfigEdit::TakeIncarnation, splice(&[3, 4], &[])])
+                .is_err()
         );
         assert_eq!(*manifest.read().unwrap(), last);
     }
@@ -331,8 +362,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (last, _) = written(dir.path());
         let manifest = Manifest::open(Arc::new(Disk), dir.path()).unwrap().unwrap();
+        let tablets = vec![(TABLET, Vec::new())];
+        let load = ConfigEdit::SetLoaded { table: TableId(1), tablets, loaded: true };
+        let last = (*manifest.edit(last.revision, &[load]).unwrap()).clone();
         let joined = |rows: RowRange| {
             let ConfigEdit::Splice(mut edit) = splice(&[], &[5]) else { unreachable!() };
+            edit.load = 2;
             edit.add[0].joins = true;
             edit.add[0].facts.as_mut().unwrap().held = rows;
             manifest.edit(last.revision, &[ConfigEdit::Splice(edit)])
@@ -391,7 +426,7 @@ mod tests {
         let error = parse(Path::new("m"), &bytes).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "m has format version 9, this program reads up to 4: use a newer stele"
+            "m has format version 9, this program reads up to 6: use a newer stele"
         );
     }
 
@@ -399,7 +434,7 @@ mod tests {
     fn a_long_manifest_is_rewritten_short() {
         let dir = tempfile::tempdir().unwrap();
         let manifest = create(Arc::new(Disk), dir.path(), 1);
-        let many = vec![ConfigEdit::TakeEpoch; 40_000];
+        let many = vec![ConfigEdit::TakeIncarnation; 40_000];
         for revision in 0..4 {
             manifest.edit(revision, &many).unwrap();
         }
@@ -413,7 +448,7 @@ mod tests {
         let sim = SimFiles::new(1);
         let manifest = create(Arc::new(sim.clone()), Path::new("/"), 1);
         let length = || sim.files()[Path::new("/manifest")].len() as u64;
-        let many = vec![ConfigEdit::TakeEpoch; 40_000];
+        let many = vec![ConfigEdit::TakeIncarnation; 40_000];
         let before = length();
         manifest.edit(0, &many).unwrap();
         let edit_bytes = length() - before;

@@ -59,6 +59,24 @@ pub(super) struct TableMessage {
     /// Only in the edit that creates a table.
     #[prost(bytes = "vec", repeated, tag = "7")]
     pub(super) splits: Vec<Vec<u8>>,
+    /// Of a backup and of a deleted table.
+    #[prost(int64, tag = "8")]
+    pub(super) since: i64,
+    /// Of a backup.
+    #[prost(message, optional, tag = "9")]
+    pub(super) origin: Option<OriginMessage>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct OriginMessage {
+    #[prost(uint32, tag = "1")]
+    pub(super) table: u32,
+    #[prost(string, tag = "2")]
+    pub(super) name: String,
+    #[prost(uint64, tag = "3")]
+    pub(super) txn: u64,
+    #[prost(int64, optional, tag = "4")]
+    pub(super) expires: Option<i64>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -73,12 +91,15 @@ pub(super) struct TabletMessage {
     pub(super) load: u64,
     #[prost(uint64, tag = "5")]
     pub(super) rev: u64,
+    /// Absent if the tablet is loaded.
+    #[prost(bool, optional, tag = "6")]
+    pub(super) loaded: Option<bool>,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
 pub(super) struct TabletIdMessage {
     #[prost(uint32, tag = "1")]
-    pub(super) epoch: u32,
+    pub(super) incarnation: u32,
     #[prost(uint32, tag = "2")]
     pub(super) number: u32,
 }
@@ -113,9 +134,12 @@ pub(super) struct ReferenceMessage {
     pub(super) share: Option<u64>,
     #[prost(uint64, tag = "10")]
     pub(super) unit: u64,
-    /// Reserved: a reference to some families of a file only.
+    /// The families in use; empty for all.
     #[prost(bytes = "vec", repeated, tag = "11")]
     pub(super) families: Vec<Vec<u8>>,
+    /// Whether no family is in use, only deletes of rows.
+    #[prost(bool, tag = "12")]
+    pub(super) no_families: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -138,6 +162,10 @@ pub(super) struct ReferenceKeyMessage {
     pub(super) name: Option<FileNameMessage>,
     #[prost(message, optional, tag = "2")]
     pub(super) rows: Option<RowRangeMessage>,
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    pub(super) families: Vec<Vec<u8>>,
+    #[prost(bool, tag = "4")]
+    pub(super) no_families: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -162,6 +190,9 @@ pub(super) struct SchemaMessage {
     pub(super) groups: Vec<GroupMessage>,
     #[prost(bytes = "vec", tag = "2")]
     pub(super) annotation: Vec<u8>,
+    /// Absent if the table may be split.
+    #[prost(bool, optional, tag = "3")]
+    pub(super) splittable: Option<bool>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -178,6 +209,10 @@ pub(super) struct GroupMessage {
     pub(super) compression: u32,
     #[prost(uint32, optional, tag = "6")]
     pub(super) block_bytes: Option<u32>,
+    #[prost(bool, tag = "7")]
+    pub(super) in_memory: bool,
+    #[prost(uint64, tag = "8")]
+    pub(super) since: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -188,6 +223,8 @@ pub(super) struct FamilyMessage {
     pub(super) purge: Option<PurgeMessage>,
     #[prost(uint64, tag = "3")]
     pub(super) since: u64,
+    #[prost(bool, tag = "4")]
+    pub(super) hidden: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -227,14 +264,17 @@ pub(super) struct BatchMessage {
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct EditMessage {
-    #[prost(oneof = "EditKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
+    #[prost(
+        oneof = "EditKind",
+        tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 30"
+    )]
     pub(super) edit: Option<EditKind>,
 }
 
 #[derive(Clone, PartialEq, prost::Oneof)]
 pub(super) enum EditKind {
     #[prost(bool, tag = "1")]
-    TakeEpoch(bool),
+    TakeIncarnation(bool),
     #[prost(message, tag = "2")]
     CreateTable(TableMessage),
     #[prost(uint32, tag = "3")]
@@ -259,6 +299,57 @@ pub(super) enum EditKind {
     Split(SplitMessage),
     #[prost(message, tag = "13")]
     Join(JoinMessage),
+    #[prost(message, tag = "14")]
+    SetLoaded(SetLoadedMessage),
+    /// With the id of the source, and the name and state of the copy.
+    #[prost(message, tag = "15")]
+    CopyTable(TableMessage),
+    #[prost(message, tag = "16")]
+    SetState(TableMessage),
+    #[prost(message, tag = "30")]
+    Regroup(RegroupMessage),
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RegroupMessage {
+    /// The id and the new schema.
+    #[prost(message, optional, tag = "1")]
+    pub(super) table: Option<TableMessage>,
+    /// Commits up to this txn are in files.
+    #[prost(uint64, tag = "2")]
+    pub(super) flushed: u64,
+    /// All tablets, in row order.
+    #[prost(message, repeated, tag = "3")]
+    pub(super) tablets: Vec<RegroupedMessage>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct RegroupedMessage {
+    #[prost(message, optional, tag = "1")]
+    pub(super) tablet: Option<TabletIdMessage>,
+    #[prost(uint64, tag = "2")]
+    pub(super) load: u64,
+    /// One per group of the new schema.
+    #[prost(message, repeated, tag = "3")]
+    pub(super) chains: Vec<ChainMessage>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct SetLoadedMessage {
+    #[prost(uint32, tag = "1")]
+    pub(super) table: u32,
+    #[prost(message, repeated, tag = "2")]
+    pub(super) tablets: Vec<TabletStartMessage>,
+    #[prost(bool, tag = "3")]
+    pub(super) loaded: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct TabletStartMessage {
+    #[prost(message, optional, tag = "1")]
+    pub(super) tablet: Option<TabletIdMessage>,
+    #[prost(bytes = "vec", tag = "2")]
+    pub(super) start: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::cell::rows::RowRange;
+use crate::schema::check_family_name;
 use crate::txn::Txn;
 
 /// A fragment file and the rows of it that belong to a chain. It says enough to
@@ -19,6 +20,9 @@ pub struct Reference {
     /// The rows in use, if they are not simply those of the tablet. Others in the
     /// file were rewritten into other files or belong to another tablet.
     pub rows: Option<RowRange>,
+    /// The families in use, in ascending order; `None` for all. Others in the file
+    /// belong to another chain. Deletes of rows are in use in any case.
+    pub families: Option<Vec<Vec<u8>>>,
     /// `None` if the reference was written before version 4 of the manifest.
     pub facts: Option<FileFacts>,
     /// Approximate size of the rows in use.
@@ -58,18 +62,29 @@ impl Reference {
         }
     }
 
+    /// Whether the families in use, if they are restricted, are valid, distinct and in
+    /// order.
+    pub(super) fn has_valid_families(&self) -> bool {
+        self.families.as_ref().is_none_or(|families| {
+            let valid = families.iter().all(|name| check_family_name(name).is_ok());
+            valid && families.windows(2).all(|pair| pair[0] < pair[1])
+        })
+    }
+
     /// Returns what identifies the reference in its chain.
     pub fn key(&self) -> ReferenceKey {
-        ReferenceKey { name: self.name, rows: self.rows.clone() }
+        let (rows, families) = (self.rows.clone(), self.families.clone());
+        ReferenceKey { name: self.name, rows, families }
     }
 }
 
 /// Identifies a reference in a chain, in which a file may occur several times for
-/// different rows.
+/// different rows or families.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReferenceKey {
     pub name: FileName,
     pub rows: Option<RowRange>,
+    pub families: Option<Vec<Vec<u8>>>,
 }
 
 /// The name of a fragment file: the incarnation that created it and a number.

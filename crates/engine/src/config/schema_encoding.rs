@@ -21,22 +21,30 @@ pub(super) fn schema_to_message(schema: &Schema) -> SchemaMessage {
                     name: family.name.clone(),
                     purge: family.purge.as_ref().map(purge_to_message),
                     since: family.since.raw(),
+                    hidden: family.hidden,
                 })
                 .collect(),
             wildcard: group.wildcard,
             purge: Some(purge_to_message(&group.purge)),
             compression: u32::from(group.compression.to_byte()),
             block_bytes: group.block_bytes,
+            in_memory: group.in_memory,
+            since: group.since.raw(),
         })
         .collect();
-    SchemaMessage { groups, annotation: schema.annotation().to_vec() }
+    SchemaMessage {
+        groups,
+        annotation: schema.annotation().to_vec(),
+        splittable: (!schema.is_splittable()).then_some(false),
+    }
 }
 
 pub(super) fn schema_from_message(message: Option<SchemaMessage>) -> Decoded<Arc<Schema>> {
     let message = message.ok_or("a schema is missing")?;
     let groups = message.groups.into_iter().map(group_from_message).collect::<Decoded<_>>()?;
     let schema = Schema::new(groups).map_err(|error| error.to_string())?;
-    Ok(Arc::new(schema.annotated(message.annotation)))
+    let schema = schema.annotated(message.annotation);
+    Ok(Arc::new(schema.splittable(message.splittable.unwrap_or(true))))
 }
 
 fn group_from_message(message: GroupMessage) -> Decoded<Group> {
@@ -45,7 +53,8 @@ fn group_from_message(message: GroupMessage) -> Decoded<Group> {
         .into_iter()
         .map(|family| {
             let purge = family.purge.map(|purge| purge_from_message(purge, 0)).transpose()?;
-            Ok(Family { name: family.name, purge, since: txn_from_raw(family.since)? })
+            let since = txn_from_raw(family.since)?;
+            Ok(Family { name: family.name, purge, since, hidden: family.hidden })
         })
         .collect::<Decoded<_>>()?;
     Ok(Group {
@@ -58,6 +67,8 @@ fn group_from_message(message: GroupMessage) -> Decoded<Group> {
             .and_then(Compression::from_byte)
             .ok_or_else(|| format!("unknown compression {}", message.compression))?,
         block_bytes: message.block_bytes,
+        in_memory: message.in_memory,
+        since: txn_from_raw(message.since)?,
     })
 }
 

@@ -37,6 +37,9 @@ impl Configs {
         let refused = |what| refused(split.table, what);
         let id = self.mint_tablet()?;
         let table = self.table_mut(split.table)?;
+        if !table.schema.is_splittable() {
+            return Err(refused("the table is never split"));
+        }
         let tablet = table.tablets.of(&split.row).clone();
         if (tablet.id, tablet.load) != (split.tablet, split.load) {
             return Err(refused("the tablet has changed"));
@@ -64,9 +67,13 @@ impl Configs {
         if upper.rows.start != join.row || lower.rows.end.as_ref() != Some(&join.row) {
             return Err(refused("no two tablets meet at the row"));
         }
+        if lower.loaded != upper.loaded {
+            return Err(refused("one of the tablets is loaded and the other is not"));
+        }
         let joined = joined(table, &lower, &upper);
         if !joined.is_valid() {
-            return Err(refused("the files of a run are not in row order"));
+            let what = "a reference is invalid, or the files of a run are not in row order";
+            return Err(refused(what));
         }
         table.tablets.splice(&joined.rows.clone(), vec![Arc::new(joined)]);
         Ok(())
@@ -76,7 +83,7 @@ impl Configs {
 /// Returns the lower and the upper half of a tablet. References without rows in a
 /// half are left out of it.
 fn halves(tablet: &TabletConfig, id: TabletId, split: &Split) -> [TabletConfig; 2] {
-    let TabletConfig { rows, load, rev, .. } = tablet;
+    let TabletConfig { rows, load, rev, loaded, .. } = tablet;
     let lower = RowRange { start: rows.start.clone(), end: Some(split.row.clone()) };
     let upper = RowRange { start: split.row.clone(), end: rows.end.clone() };
     let chains = |half: &RowRange, share: &dyn Fn(&Reference, u64) -> u64| {
@@ -102,6 +109,7 @@ fn halves(tablet: &TabletConfig, id: TabletId, split: &Split) -> [TabletConfig; 
             id,
             load: 1,
             rev: 1,
+            loaded: *loaded,
             chains: chains(&lower, &|_, lower_share| lower_share),
             rows: lower,
         },
@@ -109,6 +117,7 @@ fn halves(tablet: &TabletConfig, id: TabletId, split: &Split) -> [TabletConfig; 
             id: tablet.id,
             load: load.saturating_add(1),
             rev: rev.saturating_add(1),
+            loaded: *loaded,
             chains: chains(&upper, &|file, lower_share| file.share.saturating_sub(lower_share)),
             rows: upper,
         },
@@ -126,6 +135,7 @@ fn joined(table: &TableConfig, lower: &TabletConfig, upper: &TabletConfig) -> Ta
         id: upper.id,
         load: lower.load.max(upper.load).saturating_add(1),
         rev: lower.rev.max(upper.rev).saturating_add(1),
+        loaded: upper.loaded,
         rows: RowRange { start: lower.rows.start.clone(), end: upper.rows.end.clone() },
         chains: chains.collect(),
     }
@@ -184,7 +194,7 @@ fn reunited(
     original: &Reference,
     upper: &Reference,
 ) -> Option<Option<RowRange>> {
-    if lower.name != upper.name || lower.unit != upper.unit {
+    if (lower.name, lower.unit) != (upper.name, upper.unit) || lower.families != upper.families {
         return None;
     }
     if previous.rows.is_none() && original.rows.is_none() {
@@ -208,7 +218,7 @@ mod tests {
         let schema = Arc::new(Schema::with_families([Family::new("f")]).unwrap());
         let splits = splits.iter().map(|row| row.as_bytes().to_vec()).collect();
         let create = ConfigEdit::CreateTable { name: "t".into(), schema, splits };
-        edited(&Configs::default(), ConfigEdit::TakeEpoch)
+        edited(&Configs::default(), ConfigEdit::TakeIncarnation)
             .and_then(|configs| edited(&configs, create))
             .unwrap()
     }
@@ -225,6 +235,7 @@ mod tests {
             txn_min: Txn::ZERO,
             txn_max: Txn::ZERO,
             rows: None,
+            families: None,
             facts: Some(FileFacts {
                 meta_bytes: 0,
                 dead_bytes: 0,
@@ -303,6 +314,76 @@ mod tests {
         let done = edited(&whole, ConfigEdit::Splice(exact)).unwrap();
         assert_eq!(files(&done, ""), [(3, None, false)]);
         assert_eq!(tablet(&done, "").rev, current.rev + 1);
+    }
+
+    fn set_loaded(configs: &Configs, row: &str, loaded: bool) -> Result<Configs> {
+        let tablet = tablet(configs, row);
+        let tablets = vec![(tablet.id, tablet.rows.start.clone())];
+        edited(configs, ConfigEdit::SetLoaded { table: TABLE, tablets, loaded })
+    }
+
+    #[test]
+    fn scale_7_6_a_tablet_is_loaded_with_a_new_load_and_unloaded_with_the_old() {
+        let before = configs(&["m"]);
+        let numbers = |configs: &Configs| {
+            let tablet = tablet(configs, "m");
+            (tablet.load, tablet.rev, tablet.loaded)
+        };
+        assert_eq!(numbers(&before), (1, 1, true));
+        let unloaded = set_loaded(&before, "m", false).unwrap();
+        assert_eq!(numbers(&unloaded), (1, 2, false));
+        assert!(tablet(&unloaded, "a").loaded);
+        let again = set_loaded(&unloaded, "m", false).unwrap();
+        assert_eq!(numbers(&again), (1, 3, false), "it was unloaded already");
+        assert_eq!(numbers(&set_loaded(&again, "m", true).unwrap()), (2, 4, true));
+        // Halves are as the whole; only tablets of one state can be joined.
+        let halves = split(&unloaded, "q");
+        assert!(!tablet(&halves, "m").loaded && !tablet(&halves, "q").loaded);
+        assert!(!tablet(&join(&halves, "q"), "m").loaded);
+        let [lower, upper] = ["a", "m"].map(|row| (tablet(&unloaded, row).id, 1));
+        let join = Join { table: TABLE, row: b"m".to_vec(), lower, upper };
+        assert!(edited(&unloaded, ConfigEdit::Join(join)).is_err());
+        // The id and the first row must be those of one tablet.
+        let stale = vec![(tablet(&before, "m").id, b"n".to_vec())];
+        let edit = ConfigEdit::SetLoaded { table: TABLE, tablets: stale, loaded: false };
+        assert!(matches!(edited(&before, edit), Err(Error::EditRefused { .. })));
+    }
+
+    #[test]
+    fn scale_8_8_a_table_that_is_never_split_has_one_tablet() {
+        let schema = Schema::with_families([Family::new("f")]).unwrap().splittable(false);
+        let create = |splits: Vec<Vec<u8>>| {
+            let (name, schema) = ("t".to_string(), Arc::new(schema.clone()));
+            edited(&Configs::default(), ConfigEdit::CreateTable { name, schema, splits })
+        };
+        assert!(matches!(create(vec![b"m".to_vec()]), Err(Error::InvalidSplit(_))));
+        let whole = create(Vec::new()).unwrap();
+        let (tablet, load, row) = (tablet(&whole, "").id, 1, b"m".to_vec());
+        let split = Split { table: TABLE, tablet, load, row, shares: Vec::new() };
+        let refused = edited(&whole, ConfigEdit::Split(split));
+        assert!(matches!(refused, Err(Error::EditRefused { .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn scale_2_8_the_families_of_a_reference_are_distinct_names_in_order() {
+        let of = |names: &[&str]| {
+            let families = names.iter().map(|name| name.as_bytes().to_vec()).collect();
+            let file = Reference { families: Some(families), ..file(1, "a", "z") };
+            let whole = configs(&[]);
+            edited(&whole, ConfigEdit::Splice(splice(&tablet(&whole, ""), &[], &[file])))
+        };
+        let whole = of(&["f", "g"]).unwrap();
+        assert!(of(&[]).is_ok(), "only deletes of rows are in use");
+        for names in [&["g", "f"][..], &["f", "f"], &["f", ""]] {
+            assert!(matches!(of(names), Err(Error::EditRefused { .. })), "{names:?}");
+        }
+        let families = |configs: &Configs, row| {
+            tablet(configs, row).files().map(|f| f.families.clone()).collect::<Vec<_>>()
+        };
+        let halves = split(&whole, "m");
+        assert_eq!(families(&halves, "a"), families(&whole, "a"));
+        assert_eq!(families(&halves, "m"), families(&whole, "a"));
+        assert_eq!(families(&join(&halves, "m"), "a"), families(&whole, "a"));
     }
 
     #[test]

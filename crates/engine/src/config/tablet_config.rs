@@ -11,13 +11,13 @@ use crate::txn::Txn;
 /// The id of a tablet: the incarnation that created it and a number. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct TabletId {
-    pub epoch: u32,
+    pub incarnation: u32,
     pub number: u32,
 }
 
 impl fmt::Display for TabletId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.epoch, self.number)
+        write!(f, "{}-{}", self.incarnation, self.number)
     }
 }
 
@@ -25,10 +25,13 @@ impl fmt::Display for TabletId {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TabletConfig {
     pub id: TabletId,
-    /// Increases with each change of the rows.
+    /// Increases with each change of the rows, and whenever the tablet is loaded.
     pub load: u64,
     /// Increases with each change of the tablet.
     pub rev: u64,
+    /// Whether rows can be read and written. What is not loaded has everything in
+    /// files.
+    pub loaded: bool,
     pub rows: RowRange,
     /// One chain per group of the schema.
     pub chains: Vec<ChainConfig>,
@@ -37,7 +40,8 @@ pub struct TabletConfig {
 impl TabletConfig {
     /// Returns a tablet without files.
     pub fn new(id: TabletId, rows: RowRange, groups: usize) -> TabletConfig {
-        TabletConfig { id, load: 1, rev: 1, rows, chains: vec![ChainConfig::default(); groups] }
+        let chains = vec![ChainConfig::default(); groups];
+        TabletConfig { id, load: 1, rev: 1, loaded: true, rows, chains }
     }
 
     /// Returns every reference in the tablet's chains.
@@ -52,7 +56,7 @@ impl TabletConfig {
 }
 
 /// The tablets of a table, in row order, without gaps.
-pub type TabletRows = RowMap<TabletConfig>;
+pub type TabletConfigs = RowMap<TabletConfig>;
 
 impl RowMapValue for TabletConfig {
     type Summary = ();
@@ -81,14 +85,16 @@ impl ChainConfig {
         self.files.chunk_by(|_, next| next.joins)
     }
 
-    /// Whether each reference has rows in the tablet, and each run is in row order
-    /// and has no row in two references.
+    /// Whether each reference has rows in the tablet and valid families, and each run
+    /// is in row order and has no row in two references.
     pub(super) fn is_valid(&self, tablet: &RowRange) -> bool {
         let rows: Vec<RowRange> = self.files.iter().map(|file| file.live_rows(tablet)).collect();
         let ascends = |(at, pair): (usize, &[RowRange])| {
             !self.files[at + 1].joins
                 || pair[0].end.as_ref().is_some_and(|end| *end <= pair[1].start)
         };
-        rows.iter().all(|rows| !rows.is_empty()) && rows.windows(2).enumerate().all(ascends)
+        self.files.iter().all(Reference::has_valid_families)
+            && rows.iter().all(|rows| !rows.is_empty())
+            && rows.windows(2).enumerate().all(ascends)
     }
 }

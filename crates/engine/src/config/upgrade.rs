@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::{Checkpoint, Configs, Reference, TableConfig, TabletConfig, TabletId, TabletRows};
+use super::{Checkpoint, Configs, Reference, TableConfig, TabletConfig, TabletConfigs, TabletId};
 use crate::txn::Txn;
 
 impl Configs {
@@ -56,10 +56,10 @@ fn assign_ids(table: &mut TableConfig, last: &mut u32) -> Result<(), String> {
     let mut tablets = Vec::with_capacity(table.tablets.len());
     for tablet in table.tablets.iter() {
         *last = last.checked_add(1).ok_or("the numbers of tablets are exhausted")?;
-        let id = TabletId { epoch: 0, number: *last };
+        let id = TabletId { incarnation: 0, number: *last };
         tablets.push(Arc::new(TabletConfig { id, ..(**tablet).clone() }));
     }
-    table.tablets = TabletRows::new(tablets);
+    table.tablets = TabletConfigs::new(tablets);
     Ok(())
 }
 
@@ -72,7 +72,7 @@ fn infer_units(table: &mut TableConfig) {
         }
         Arc::new(tablet)
     });
-    table.tablets = TabletRows::new(tablets.collect());
+    table.tablets = TabletConfigs::new(tablets.collect());
 }
 
 /// Gives a common unit to runs whose txns overlap: the outputs of an interrupted

@@ -5,6 +5,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, Weighter};
 
@@ -17,6 +18,11 @@ use crate::fragment::parts::SlotRef;
 const ITEM_BYTES: u64 = 16 << 10;
 /// Overhead per item of the cache's tables and the allocation.
 const ITEM_OVERHEAD_BYTES: u64 = 100;
+/// Open fragments may reserve at most this fraction of the budget.
+const RESERVED_SHARE_MAX: u64 = 2;
+/// The capacity for items changes in steps of this fraction of the budget,
+/// because changing it is expensive.
+const RESERVED_STEPS: u64 = 16;
 /// A round ends when this fraction of the budget has been inserted.
 const ROUNDS: u64 = 16;
 /// Number of counter shards, to avoid contention on a single cache line.
@@ -68,8 +74,31 @@ pub struct BlockCache {
     budget_bytes: u64,
     /// Bytes of index partitions and filters.
     part_bytes: Arc<AtomicU64>,
+    reserved: Mutex<Reserved>,
     inserted_bytes: AtomicU64,
     round: AtomicU32,
+}
+
+/// Memory that open fragments hold outside the cached items.
+#[derive(Default)]
+struct Reserved {
+    bytes: u64,
+    /// Steps of the budget by which the capacity for items is reduced.
+    steps: u64,
+}
+
+/// Bytes of the budget reserved by an open fragment; returned on drop.
+pub(crate) struct CacheReservation {
+    cache: Arc<BlockCache>,
+    bytes: u64,
+}
+
+impl Drop for CacheReservation {
+    fn drop(&mut self) {
+        let mut reserved = self.cache.reserved.lock();
+        reserved.bytes -= self.bytes;
+        self.cache.adjust_capacity(&mut reserved);
+    }
 }
 
 /// Removes evicted parts from the slots of their fragments.
@@ -146,6 +175,7 @@ impl BlockCache {
             next_file: AtomicU64::new(1),
             budget_bytes: bytes,
             part_bytes,
+            reserved: Mutex::default(),
             inserted_bytes: AtomicU64::new(0),
             round: AtomicU32::new(0),
         })
@@ -153,6 +183,31 @@ impl BlockCache {
 
     pub fn capacity_bytes(&self) -> u64 {
         self.budget_bytes
+    }
+
+    /// Reserves bytes of the budget for parts held elsewhere; `None` if too much is
+    /// reserved already.
+    pub(crate) fn reserve(self: &Arc<Self>, bytes: usize) -> Option<CacheReservation> {
+        let bytes = bytes as u64;
+        let mut reserved = self.reserved.lock();
+        if reserved.bytes + bytes > self.budget_bytes / RESERVED_SHARE_MAX {
+            return None;
+        }
+        reserved.bytes += bytes;
+        self.adjust_capacity(&mut reserved);
+        Some(CacheReservation { cache: self.clone(), bytes })
+    }
+
+    /// Adjusts the capacity for items to the reserved bytes. It is raised with
+    /// hysteresis, so that files that come and go do not change it back and
+    /// forth.
+    fn adjust_capacity(&self, reserved: &mut Reserved) {
+        let step = self.budget_bytes.div_ceil(RESERVED_STEPS).max(1);
+        let needed = reserved.bytes.div_ceil(step);
+        if needed > reserved.steps || needed + 1 < reserved.steps {
+            reserved.steps = needed;
+            self.items.set_capacity(self.budget_bytes.saturating_sub(needed * step));
+        }
     }
 
     /// Returns a file id that is unique in this cache.
@@ -225,11 +280,12 @@ impl BlockCache {
         let sum = |field: fn(&Counter) -> &AtomicU64| {
             self.counters.iter().map(|counter| field(counter).load(Ordering::Relaxed)).sum()
         };
+        let reserved = self.reserved.lock().bytes;
         CacheStats {
             hits: sum(|counter| &counter.hits),
             misses: sum(|counter| &counter.misses),
-            bytes: self.items.weight(),
-            resident_bytes: self.part_bytes.load(Ordering::Relaxed),
+            bytes: self.items.weight() + reserved,
+            resident_bytes: self.part_bytes.load(Ordering::Relaxed) + reserved,
             capacity_bytes: self.budget_bytes,
         }
     }
@@ -302,6 +358,23 @@ mod tests {
         }
         let stats = cache.stats();
         assert!(stats.bytes > 0 && stats.bytes <= 10_000, "{stats:?}");
+    }
+
+    #[test]
+    fn reserved_bytes_are_taken_from_the_capacity_of_items() {
+        let cache = BlockCache::new(100_000);
+        let fill = || (0..10_000).for_each(|offset| cache.insert(1, offset << 14, filter()));
+        fill();
+        assert!(cache.stats().bytes > 90_000 && cache.stats().bytes <= 100_000);
+        let reserved: Vec<_> = (0..20).filter_map(|_| cache.reserve(9_000)).collect();
+        assert_eq!(reserved.len(), 5, "half of the budget is left for items");
+        fill();
+        let beside = cache.stats();
+        assert!(beside.bytes > 85_000 && beside.bytes <= 100_000, "{beside:?}");
+        drop(reserved);
+        fill();
+        assert!(cache.stats().bytes > 90_000, "{:?}", cache.stats());
+        assert!(cache.reserve(50_001).is_none() && BlockCache::new(0).reserve(1).is_none());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::fragment::heat::Heat;
 use crate::fragment::index::{Contents, IndexPartition, family_bit};
 use crate::fragment::position::Position;
+use crate::fragment::read_ahead::ReadAhead;
 use crate::fragment::reader::Fragment;
 use crate::merge::{Cursor, EntryPlace};
 use crate::txn::Txn;
@@ -25,6 +26,8 @@ pub struct CursorOptions {
     /// Set if the reader rewrites the fragment: it leaves the cache unchanged and
     /// records here which blocks were cached.
     pub heat: Option<Arc<Heat>>,
+    /// What the reader has fetched ahead of files outside the directory.
+    pub ahead: Option<Arc<ReadAhead>>,
     /// Skip blocks whose cells are all outside this range.
     pub timestamps: Option<RangeInclusive<i64>>,
     /// Skip blocks without cells of these families.
@@ -33,7 +36,13 @@ pub struct CursorOptions {
 
 impl Default for CursorOptions {
     fn default() -> Self {
-        CursorOptions { fill_cache: true, heat: None, timestamps: None, families: None }
+        CursorOptions {
+            fill_cache: true,
+            heat: None,
+            ahead: None,
+            timestamps: None,
+            families: None,
+        }
     }
 }
 
@@ -73,6 +82,8 @@ pub struct FragmentCursor {
     fragment: Arc<Fragment>,
     fill_cache: bool,
     heat: Option<Arc<Heat>>,
+    /// Set if the file is outside the directory and is read ahead.
+    ahead: Option<Arc<ReadAhead>>,
     skip: Option<Skip>,
     partition_number: usize,
     partition: Option<Arc<IndexPartition>>,
@@ -88,6 +99,7 @@ impl Fragment {
             fragment: self.clone(),
             fill_cache: options.fill_cache,
             heat: options.heat.clone(),
+            ahead: options.ahead.clone().filter(|_| self.remote().is_some()),
             skip: Skip::new(self, options),
             partition_number: 0,
             partition: None,
@@ -142,6 +154,9 @@ impl FragmentCursor {
             return Ok(());
         }
         self.position.leave();
+        if let Some(ahead) = &self.ahead {
+            ahead.enter(&self.fragment, &partition.handles[number]);
+        }
         let block = match &self.heat {
             None => {
                 self.fragment.block((self.partition_number, partition), number, self.fill_cache)?
@@ -178,6 +193,9 @@ impl FragmentCursor {
             }
             self.partition = Some(partition);
             (partition_number, number) = (partition_number + 1, 0);
+        }
+        if let Some(ahead) = &self.ahead {
+            ahead.leave(&self.fragment);
         }
         self.position.leave();
         Ok(())
@@ -424,10 +442,9 @@ mod tests {
                         && families.as_ref().is_none_or(|list| list.contains(&family))
             };
             let mut cursor = file.open().unwrap().cursor(&CursorOptions {
-                fill_cache: true,
-                heat: None,
                 timestamps: timestamps.clone(),
                 families: families.as_ref().map(|list| list.iter().map(|f| f.to_vec()).collect()),
+                ..CursorOptions::default()
             });
             let wanted: Vec<Entry> =
                 entries.clone().into_iter().filter(|(key, _)| matches(key)).collect();

@@ -1,5 +1,7 @@
 //! Estimates of how many bytes of a fragment belong to which rows, from its index.
 
+use std::sync::Arc;
+
 use crate::cell::key::{self, row_start};
 use crate::cell::rows::{RowRange, successor};
 use crate::fragment::index::IndexPartition;
@@ -35,7 +37,20 @@ impl Fragment {
     /// Calls `with` for stretches of the file in row order, with the approximate rows
     /// and stored bytes of each. Reads nothing: the stretches are as short as the part
     /// of the index in memory allows.
-    pub fn for_each_stretch(&self, mut with: impl FnMut(RowRange, u64)) {
+    pub fn for_each_stretch(&self, with: impl FnMut(RowRange, u64)) {
+        self.stretches(|number| self.loaded_partition(number), with);
+    }
+
+    /// Like `for_each_stretch`, but reads the parts of the index that are not in memory.
+    pub fn for_each_read_stretch(&self, with: impl FnMut(RowRange, u64)) {
+        self.stretches(|number| self.partition(number).ok(), with);
+    }
+
+    fn stretches(
+        &self,
+        partition: impl Fn(usize) -> Option<Arc<IndexPartition>>,
+        mut with: impl FnMut(RowRange, u64),
+    ) {
         let Some((first, last)) = &self.meta().row_bounds else { return };
         let (mut start, mut offset) = (first.clone(), 0);
         let mut cut = |separator: &[u8], at: u64| {
@@ -49,7 +64,7 @@ impl Fragment {
             if number > 0 {
                 cut(&section.first_separator, section.data_offset);
             }
-            let Some(partition) = self.loaded_partition(number) else { continue };
+            let Some(partition) = partition(number) else { continue };
             let blocks = partition.handles.len();
             let inner =
                 (1..STRETCHES_PER_PARTITION).map(|at| blocks * at / STRETCHES_PER_PARTITION);

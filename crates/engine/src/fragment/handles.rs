@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, MutexGuard};
-use crate::world::{File, Files};
+use crate::world::{File, Files, RemoteFile};
 
 /// The maximum number of open files, whatever the limit of the process.
 const OPEN_FILES_MAX: u64 = 4096;
@@ -31,7 +31,7 @@ struct State {
     /// The number of open files, including those being opened.
     open: usize,
     /// Candidates for closing. May contain files that no longer exist.
-    queue: VecDeque<Weak<FileHandle>>,
+    queue: VecDeque<Weak<LocalHandle>>,
 }
 
 /// What became of a candidate for closing.
@@ -90,7 +90,7 @@ impl FileHandles {
     fn close_next(
         &self,
         state: &mut MutexGuard<'_, State>,
-        close: impl FnOnce(&FileHandle) -> Candidate,
+        close: impl FnOnce(&LocalHandle) -> Candidate,
     ) {
         let Some(next) = state.queue.pop_front() else { return };
         let closed = MutexGuard::unlocked(state, || {
@@ -103,7 +103,7 @@ impl FileHandles {
         }
     }
 
-    fn opened(&self, handle: &Arc<FileHandle>) {
+    fn opened(&self, handle: &Arc<LocalHandle>) {
         let mut state = self.state.lock();
         state.queue.push_back(Arc::downgrade(handle));
         if state.queue.len() > 2 * state.open + OPEN_FILES_MIN as usize {
@@ -122,7 +122,7 @@ struct Reservation<'a> {
 }
 
 impl Reservation<'_> {
-    fn keep(self, handle: &Arc<FileHandle>) {
+    fn keep(self, handle: &Arc<LocalHandle>) {
         self.handles.opened(handle);
         std::mem::forget(self);
     }
@@ -134,8 +134,45 @@ impl Drop for Reservation<'_> {
     }
 }
 
-/// A file for reading that is open only while it is used.
-pub struct FileHandle {
+/// A file for reading: in the directory, or in a store outside it.
+pub enum FileHandle {
+    Local(Arc<LocalHandle>),
+    Remote(Arc<RemoteFile>),
+}
+
+impl FileHandle {
+    /// Returns a handle of a file in a directory, which counts as one of the open files.
+    pub fn new(files: &Arc<dyn Files>, path: &Path, handles: &Arc<FileHandles>) -> Arc<FileHandle> {
+        Arc::new(FileHandle::Local(LocalHandle::new(files, path, handles)))
+    }
+
+    pub fn path(&self) -> &Path {
+        match self {
+            FileHandle::Local(handle) => handle.path(),
+            FileHandle::Remote(file) => file.path(),
+        }
+    }
+
+    /// Returns the file, opened if necessary.
+    pub fn file(&self) -> io::Result<Arc<dyn File>> {
+        match self {
+            FileHandle::Local(handle) => handle.file(),
+            FileHandle::Remote(file) => Ok(file.clone()),
+        }
+    }
+
+    /// Returns the file if it is in a store outside the directory.
+    #[inline]
+    pub fn remote(&self) -> Option<&RemoteFile> {
+        match self {
+            FileHandle::Local(_) => None,
+            FileHandle::Remote(file) => Some(file),
+        }
+    }
+}
+
+/// A file of a directory that is open only while it is used.
+pub struct LocalHandle {
     files: Arc<dyn Files>,
     path: PathBuf,
     handles: Arc<FileHandles>,
@@ -145,9 +182,9 @@ pub struct FileHandle {
     used: AtomicBool,
 }
 
-impl FileHandle {
-    pub fn new(files: &Arc<dyn Files>, path: &Path, handles: &Arc<FileHandles>) -> Arc<FileHandle> {
-        Arc::new(FileHandle {
+impl LocalHandle {
+    fn new(files: &Arc<dyn Files>, path: &Path, handles: &Arc<FileHandles>) -> Arc<LocalHandle> {
+        Arc::new(LocalHandle {
             files: files.clone(),
             path: path.to_path_buf(),
             handles: handles.clone(),
@@ -216,7 +253,7 @@ impl FileHandle {
     }
 }
 
-impl Drop for FileHandle {
+impl Drop for LocalHandle {
     fn drop(&mut self) {
         if self.file.lock().take().is_some() {
             self.handles.closed();

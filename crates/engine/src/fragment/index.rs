@@ -3,7 +3,7 @@
 
 use crate::cache::LastUse;
 use crate::cell::prefix::common_prefix;
-use crate::fragment::separators::Separators;
+use crate::cell::separators::Separators;
 use crate::fragment::slot::Slot;
 use crate::schema::Compression;
 use crate::varint::{ByteReader, push_signed, push_varint};

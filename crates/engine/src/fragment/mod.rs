@@ -6,7 +6,8 @@
 //! point read then costs one block. `docs/format-fragment.md` specifies the format.
 //!
 //! Blocks, index and filters are in the block cache (`cache`), which may evict any of
-//! them; a fragment keeps pointers to those in memory (`slot`, `parts`). The file itself
+//! them; a fragment keeps pointers to those in memory (`slot`, `parts`). The blocks of
+//! in-memory groups stay there (`kept`). The file itself
 //! is open only while it is used (`handles`).
 
 pub(crate) mod block;
@@ -22,12 +23,13 @@ mod footer;
 mod handles;
 mod heat;
 pub(crate) mod index;
+mod kept;
 mod parts;
 mod position;
 mod range_tombstones;
+mod read_ahead;
 mod reader;
 mod sections;
-mod separators;
 mod slot;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -40,6 +42,7 @@ pub use filter::row_hash;
 pub use footer::{FORMAT_VERSION, FragmentMeta};
 pub use handles::{FileHandle, FileHandles};
 pub use heat::{Heat, Warmed, Warmer};
+pub use read_ahead::ReadAhead;
 pub use reader::{Fragment, KnownSize, SIZE_DIFFERS};
 pub use verify::{BlockInfo, VerifyReport};
 pub use writer::{ENTRY_BYTES_MAX, FragmentOptions, FragmentWriter};

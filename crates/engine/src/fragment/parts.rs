@@ -1,13 +1,14 @@
 //! The parts of a fragment that its readers need in memory: index partitions and row
 //! filters.
 //!
-//! The block cache owns them and evicts them like blocks. A fragment has a pointer to
-//! each that is in memory, which a reader loads without writing to shared memory. The
-//! cache clears the pointer when it evicts the part.
+//! All are charged to the block cache. Up to half of its budget, the parts of a file stay
+//! in memory with its metadata, so that a reader finds them without any synchronisation.
+//! Beyond that the cache owns them and evicts them like blocks: a fragment has a pointer
+//! to each that is in memory, and the cache clears the pointer when it evicts the part.
 
 use std::sync::{Arc, Weak};
 
-use crate::cache::Cached;
+use crate::cache::{CacheReservation, Cached};
 use crate::error::{Error, Result};
 use crate::fragment::filter::RowFilter;
 use crate::fragment::index::IndexPartition;
@@ -24,7 +25,18 @@ const FILTERS_DECODED_BYTES: u64 = 1 << 20;
 /// A pointer to a part, unset while the part is not in memory.
 pub type PartSlot<T> = ArcSwapOption<T>;
 
-/// The slots of one file.
+/// Parts of a file that stay in memory.
+#[derive(Default)]
+pub struct ResidentParts {
+    /// All partitions, or none.
+    pub partitions: Vec<Arc<IndexPartition>>,
+    /// All filters, or none.
+    pub filters: Vec<Arc<RowFilter>>,
+    /// Their share of the cache's budget.
+    reservations: Vec<CacheReservation>,
+}
+
+/// The slots of one file, for parts that are not resident.
 pub struct Parts {
     pub partitions: Vec<PartSlot<IndexPartition>>,
     pub filters: Vec<PartSlot<RowFilter>>,
@@ -72,44 +84,78 @@ fn clear<T>(slot: &PartSlot<T>, part: &Arc<T>) {
 }
 
 impl Fragment {
-    /// Decodes the index and the filters if they are small and were read.
-    pub(super) fn decode_parts(&self, end: &FileEnd) -> Result<()> {
+    /// Decodes the index and the filters if they are small and were read. They become
+    /// resident if the cache has capacity for that.
+    pub(super) fn decode_parts(&mut self, end: &FileEnd) -> Result<()> {
         if self.cache.capacity_bytes() == 0 {
             return Ok(());
         }
-        let index_bytes: u64 =
-            self.index.iter().map(|partition| u64::from(partition.section.len)).sum();
-        if index_bytes <= INDEX_DECODED_BYTES {
-            for (number, partition) in self.index.iter().enumerate() {
-                let Some(bytes) = end.section(&partition.section) else { continue };
-                check_section(bytes, self.path(), &partition.section, "index")?;
-                self.cache_partition(number, &self.parse_partition(number, bytes)?);
-            }
+        self.decode_index(end)?;
+        self.decode_filters(end);
+        Ok(())
+    }
+
+    fn decode_index(&mut self, end: &FileEnd) -> Result<()> {
+        let sections = self.index.iter().map(|partition| &partition.section);
+        if sections.clone().map(|section| u64::from(section.len)).sum::<u64>() > INDEX_DECODED_BYTES
+        {
+            return Ok(());
         }
-        let filter_bytes: u64 =
-            self.filters.iter().map(|filter| u64::from(filter.section.len)).sum();
-        if filter_bytes <= FILTERS_DECODED_BYTES {
-            for (number, filter) in self.filters.iter().enumerate() {
-                let Some(bytes) = end.section(&filter.section) else { continue };
-                let parsed = check_section(bytes, self.path(), &filter.section, "row filter")
-                    .and_then(|()| self.parse_filter(number, bytes));
-                self.cache_filter(number, &usable(parsed));
+        let mut partitions = Vec::with_capacity(self.index.len());
+        for (number, section) in sections.enumerate() {
+            let Some(bytes) = end.section(section) else { return Ok(()) };
+            check_section(bytes, self.path(), section, "index")?;
+            partitions.push(self.parse_partition(number, bytes)?);
+        }
+        match self.cache.reserve(partitions.iter().map(|partition| partition.bytes()).sum()) {
+            Some(reserved) => {
+                self.resident.reservations.push(reserved);
+                self.resident.partitions = partitions;
             }
+            None => partitions.iter().enumerate().for_each(|(n, it)| self.cache_partition(n, it)),
         }
         Ok(())
     }
 
-    /// Returns a filter that is not in its slot.
-    #[cold]
+    fn decode_filters(&mut self, end: &FileEnd) {
+        let sections = self.filters.iter().map(|filter| &filter.section);
+        let bytes: u64 = sections.clone().map(|section| u64::from(section.len)).sum();
+        if bytes > FILTERS_DECODED_BYTES {
+            return;
+        }
+        let mut filters = Vec::with_capacity(self.filters.len());
+        for (number, section) in sections.enumerate() {
+            let Some(bytes) = end.section(section) else { return };
+            let parsed = check_section(bytes, self.path(), section, "row filter")
+                .and_then(|()| self.parse_filter(number, bytes));
+            filters.push(usable(parsed));
+        }
+        match self.cache.reserve(filters.iter().map(|filter| filter.bytes()).sum()) {
+            Some(reserved) => {
+                self.resident.reservations.push(reserved);
+                self.resident.filters = filters;
+            }
+            None => filters.iter().enumerate().for_each(|(n, it)| self.cache_filter(n, it)),
+        }
+    }
+
+    /// Returns a filter that is not resident.
     pub(super) fn filter(&self, number: usize) -> Arc<RowFilter> {
         let offset = self.filters[number].section.offset;
+        if let Some(filter) = self.parts.filters[number].load_full() {
+            self.cache.refresh(self.id, offset, filter.last_use());
+            return filter;
+        }
         if let Some(Cached::Filter(filter, _)) = self.cache.get(self.id, offset) {
             self.fill_filter_slot(number, &filter);
             return filter;
         }
         let read = self.read_filter(number);
-        let again = matches!(&read, Err(Error::Io { .. }));
-        let filter = usable(read);
+        let again = matches!(&read, Err(Error::Io { .. } | Error::NotLocal(_)));
+        let filter = match read {
+            Err(Error::NotLocal(_)) => Arc::new(RowFilter::accept_all()),
+            read => usable(read),
+        };
         // One that could not be read now may be readable later.
         if !again {
             self.cache_filter(number, &filter);
@@ -137,8 +183,10 @@ impl Fragment {
 
     pub(super) fn read_filter(&self, number: usize) -> Result<RowFilter> {
         let section = &self.filters[number].section;
-        let bytes = read_section(&*self.file()?, self.path(), section, "row filter")?;
-        self.parse_filter(number, &bytes)
+        self.read_intact(section.offset, section.len, || {
+            let bytes = read_section(&*self.file()?, self.path(), section, "row filter")?;
+            self.parse_filter(number, &bytes)
+        })
     }
 
     fn parse_filter(&self, number: usize, bytes: &[u8]) -> Result<RowFilter> {
@@ -158,6 +206,12 @@ impl Fragment {
     /// Returns a partition that is in memory.
     #[inline]
     pub(super) fn loaded_partition(&self, number: usize) -> Option<Arc<IndexPartition>> {
+        if let Some(partition) = self.resident.partitions.get(number) {
+            return Some(partition.clone());
+        }
+        if let Some(partition) = self.kept_partition(number) {
+            return Some(partition);
+        }
         let partition = self.parts.partitions[number].load_full();
         let Some(loaded) = &partition else { return self.cached_partition(number) };
         self.cache.refresh(self.id, self.index[number].section.offset, loaded.last_use());
@@ -196,6 +250,9 @@ impl Fragment {
 
     /// Returns a partition without changing the cache.
     pub(super) fn peek_partition(&self, number: usize) -> Result<Arc<IndexPartition>> {
+        if let Some(partition) = self.resident.partitions.get(number) {
+            return Ok(partition.clone());
+        }
         if let Some(partition) = self.parts.partitions[number].load_full() {
             return Ok(partition);
         }
@@ -207,8 +264,10 @@ impl Fragment {
 
     pub(super) fn read_partition(&self, number: usize) -> Result<Arc<IndexPartition>> {
         let section = &self.index[number].section;
-        let bytes = read_section(&*self.file()?, self.path(), section, "index")?;
-        self.parse_partition(number, &bytes)
+        self.read_intact(section.offset, section.len, || {
+            let bytes = read_section(&*self.file()?, self.path(), section, "index")?;
+            self.parse_partition(number, &bytes)
+        })
     }
 
     fn parse_partition(&self, number: usize, bytes: &[u8]) -> Result<Arc<IndexPartition>> {

@@ -10,17 +10,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::cache::{BlockCache, Cached};
 use crate::cell::range_tombstone::RangeTombstones;
 use crate::cell::rows::{RowRange, successor};
+use crate::cell::separators::Separators;
 use crate::error::{Error, Result};
 use crate::fragment::block::Block;
 use crate::fragment::compression::decompress;
 use crate::fragment::footer::{FilterSection, FragmentMeta, IndexSection, TAIL_BYTES};
 use crate::fragment::handles::{FileHandle, FileHandles};
 use crate::fragment::index::{BlockHandle, IndexPartition};
-use crate::fragment::parts::Parts;
+use crate::fragment::kept::Keeping;
+use crate::fragment::parts::{Parts, ResidentParts};
 use crate::fragment::range_tombstones::parse_range_tombstones;
 use crate::fragment::sections::{check_section, damaged, read_at, read_metadata, read_section};
-use crate::fragment::separators::Separators;
-use crate::world::{File, Files};
+use crate::world::{File, Files, RemoteFile};
 
 /// The damage of a file that has another size than is known.
 pub const SIZE_DIFFERS: &str = "the file size differs from the size in the manifest";
@@ -35,11 +36,13 @@ pub struct Fragment {
     pub(super) index: Vec<IndexSection>,
     index_separators: Separators,
     pub(super) filters: Vec<FilterSection>,
-    /// The index partitions and filters in memory.
+    pub(super) resident: ResidentParts,
+    /// The index partitions and filters in memory that are not resident.
     pub(super) parts: Arc<Parts>,
     /// For each index partition, whether any of its blocks were inserted into the
     /// cache.
     blocks_cached: Vec<AtomicBool>,
+    pub(super) keeping: Keeping,
 }
 
 /// What is known about a file before it is opened.
@@ -63,9 +66,28 @@ impl Fragment {
         Fragment::open_handle(file, KnownSize::default(), id, cache)
     }
 
-    /// Like `open`, for a file that counts as one of the open files of the process.
+    /// Like `open`, for a file that counts as one of the open files of the process, or
+    /// that is outside the directory.
     pub fn open_handle(
         handle: Arc<FileHandle>,
+        known: KnownSize,
+        id: u64,
+        cache: Arc<BlockCache>,
+    ) -> Result<Arc<Fragment>> {
+        let open = || Fragment::open_once(&handle, known, id, cache.clone());
+        let opened = open();
+        if let (Err(Error::DataLoss { .. }), Some(file)) = (&opened, handle.remote()) {
+            let bytes = known.bytes.unwrap_or(0);
+            let start = bytes.saturating_sub(known.meta_bytes.unwrap_or(bytes));
+            if file.forget(start..bytes) {
+                return open();
+            }
+        }
+        opened
+    }
+
+    fn open_once(
+        handle: &Arc<FileHandle>,
         known: KnownSize,
         id: u64,
         cache: Arc<BlockCache>,
@@ -100,17 +122,19 @@ impl Fragment {
             Error::data_loss(path, meta.data_bytes, "the index is not in ascending order")
         })?;
         let blocks_cached = footer.index.iter().map(|_| AtomicBool::new(false)).collect();
-        let fragment = Fragment {
+        let mut fragment = Fragment {
             file: handle.clone(),
             id,
             cache,
             meta,
             range_tombstones: Arc::new(range_tombstones),
+            resident: ResidentParts::default(),
             parts: Parts::new(footer.index.len(), footer.filters.len()),
             index: footer.index,
             index_separators,
             filters: footer.filters,
             blocks_cached,
+            keeping: Keeping::default(),
         };
         fragment.decode_parts(&end)?;
         Ok(Arc::new(fragment))
@@ -122,6 +146,25 @@ impl Fragment {
             io::ErrorKind::NotFound => Error::data_loss(self.path(), 0, "the file is missing"),
             _ => Error::io("opening fragment", self.path(), error),
         })
+    }
+
+    /// Returns the file if it is outside the directory.
+    #[inline]
+    pub(super) fn remote(&self) -> Option<&RemoteFile> {
+        self.file.remote()
+    }
+
+    /// Fetches the first `bytes_max` stored bytes of the rows from the key `start` on, if
+    /// the file is outside the directory.
+    pub fn prefetch(&self, start: &[u8], bytes_max: u64) {
+        let Some(file) = self.remote() else { return };
+        if self.partition_count() == 0 {
+            return;
+        }
+        let Some(partition) = self.loaded_partition(self.partition_of(start)) else { return };
+        let number = partition.separators.count_to(start).saturating_sub(1);
+        let from = partition.handles[number].offset;
+        file.prefetch(from..from.saturating_add(bytes_max).min(self.meta.data_bytes));
     }
 
     /// Records that any block may be in the cache.
@@ -158,7 +201,9 @@ impl Fragment {
     /// Returns the size of the index partitions and filters that are in memory.
     pub fn decoded_bytes(&self) -> usize {
         let partitions = self.parts.partitions.iter().filter_map(|slot| slot.load_full());
+        let partitions = partitions.chain(self.resident.partitions.iter().cloned());
         let filters = self.parts.filters.iter().filter_map(|slot| slot.load_full());
+        let filters = filters.chain(self.resident.filters.iter().cloned());
         let partition_bytes: usize = partitions.map(|partition| partition.bytes()).sum();
         partition_bytes + filters.map(|filter| filter.bytes()).sum::<usize>()
     }
@@ -172,8 +217,7 @@ impl Fragment {
         }
         let number = self.filters.partition_point(|filter| filter.first_row.as_slice() <= row);
         let Some(number) = number.checked_sub(1) else { return true };
-        if let Some(filter) = &*self.parts.filters[number].load() {
-            self.cache.refresh(self.id, self.filters[number].section.offset, filter.last_use());
+        if let Some(filter) = self.resident.filters.get(number) {
             return filter.may_hold(row_hash);
         }
         self.filter(number).may_hold(row_hash)
@@ -242,6 +286,29 @@ impl Fragment {
 
     /// Reads and validates a block from the file.
     pub(super) fn read_block(&self, handle: &BlockHandle) -> Result<Block> {
+        self.read_intact(handle.offset, handle.stored_len, || self.read_block_once(handle))
+    }
+
+    /// Reads bytes of the file. If they are damaged and the file is outside the
+    /// directory, they are fetched again once.
+    pub(super) fn read_intact<T>(
+        &self,
+        offset: u64,
+        len: u32,
+        read: impl Fn() -> Result<T>,
+    ) -> Result<T> {
+        let first = read();
+        match (&first, self.remote()) {
+            (Err(Error::DataLoss { .. }), Some(file))
+                if file.forget(offset..offset + u64::from(len)) =>
+            {
+                read()
+            }
+            _ => first,
+        }
+    }
+
+    fn read_block_once(&self, handle: &BlockHandle) -> Result<Block> {
         let damaged = |what| Error::data_loss(self.path(), handle.offset, what);
         let mut stored = vec![0; handle.stored_len as usize];
         read_at(&*self.file()?, self.path(), &mut stored, handle.offset)?;
@@ -328,6 +395,8 @@ mod tests {
     #[test]
     fn scale_2_13_an_evicted_index_is_reloaded_when_it_is_needed() {
         let cache = BlockCache::new(1 << 20);
+        // As if the indexes of other files were half of the budget.
+        let _reserved = cache.reserve(1 << 19).unwrap();
         let others = fragment_of(20_000, &cache);
         walk(&others);
         let fragment = fragment_of(50, &cache);

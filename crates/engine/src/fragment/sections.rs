@@ -62,6 +62,7 @@ pub(super) fn read_metadata(
     let read_from = |start| FileEnd::read(file, path, start, file_len);
     let mut end = match at_once.map(read_from) {
         Some(Ok(end)) => end,
+        Some(Err(error @ Error::NotLocal(_))) => return Err(error),
         // Part of it may be readable.
         Some(Err(_)) | None => read_from(tail_at)?,
     };
@@ -109,6 +110,8 @@ pub(super) fn check_section(
 pub(super) fn read_at(file: &dyn File, path: &Path, bytes: &mut [u8], offset: u64) -> Result<()> {
     file.read_exact_at(bytes, offset).map_err(|error| match error.kind() {
         std::io::ErrorKind::UnexpectedEof => Error::data_loss(path, offset, "the file ends early"),
+        // A file outside the directory is opened without a request.
+        std::io::ErrorKind::NotFound => Error::data_loss(path, 0, "the file is missing"),
         _ => Error::io("reading fragment", path, error),
     })
 }

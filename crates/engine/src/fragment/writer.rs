@@ -1,6 +1,7 @@
 //! Writes a fragment from entries in key order. Called by flush and compaction; memory
 //! is bounded by a block, a chunk of output and the metadata.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use crate::fragment::index::{BlockHandle, Contents, IndexBuilder, family_bit};
 use crate::fragment::range_tombstones::encode_range_tombstones;
 use crate::schema::Compression;
 use crate::txn::Txn;
-use crate::world::{File, Files};
+use crate::world::{File, Files, FragmentSink, wait_for};
 
 /// Output is written in pieces of about this size.
 const CHUNK_BYTES: usize = 512 << 10;
@@ -40,7 +41,6 @@ pub struct FragmentOptions {
 
 /// A fragment file being written.
 pub struct FragmentWriter {
-    files: Arc<dyn Files>,
     output: BufferedFile,
     block_bytes: usize,
     compressor: Compressor,
@@ -81,15 +81,37 @@ impl FragmentWriter {
             .map_err(|error| Error::io("preparing compression for", path, error))?;
         let file =
             files.create(path).map_err(|error| Error::io("creating fragment", path, error))?;
+        let target = Target::File(file, files.clone());
+        Ok(FragmentWriter::new(target, path, compressor, options))
+    }
+
+    /// Writes to a store outside the directory. `path` names the file in messages.
+    pub fn create_in(
+        sink: Box<dyn FragmentSink>,
+        path: &Path,
+        options: FragmentOptions,
+    ) -> Result<FragmentWriter> {
+        let compressor = Compressor::new(options.compression)
+            .map_err(|error| Error::io("preparing compression for", path, error))?;
+        Ok(FragmentWriter::new(Target::Sink(Some(sink)), path, compressor, options))
+    }
+
+    fn new(
+        target: Target,
+        path: &Path,
+        compressor: Compressor,
+        options: FragmentOptions,
+    ) -> FragmentWriter {
         let block_bytes =
             options.block_bytes.clamp(*BLOCK_BYTES_RANGE.start(), *BLOCK_BYTES_RANGE.end());
-        Ok(FragmentWriter {
-            files: files.clone(),
+        FragmentWriter {
             output: BufferedFile {
-                file,
+                target,
                 path: path.to_path_buf(),
                 chunk: Vec::with_capacity(CHUNK_BYTES + block_bytes as usize),
                 written: 0,
+                synced: 0,
+                sync_bytes: u64::MAX,
             },
             block_bytes: block_bytes as usize,
             compressor,
@@ -113,7 +135,13 @@ impl FragmentWriter {
             warmer: None,
             #[cfg(test)]
             any_order: false,
-        })
+        }
+    }
+
+    /// Syncs the file in steps of this size while it is written. A large file that is
+    /// synced at once delays the log, whose syncs queue behind it in the device.
+    pub fn sync_in_steps(&mut self, bytes: u64) {
+        self.output.sync_bytes = bytes;
     }
 
     /// Adds an entry. Keys must be strictly ascending.
@@ -313,23 +341,37 @@ impl FragmentWriter {
             hash,
         };
         output.append(&tail.encode())?;
-        output.sync()?;
+        output.finish()?;
         Ok(footer.meta(output.offset(), hash).expect("the metadata that was written is consistent"))
     }
 
     /// Abandons the file and removes it.
     pub fn abandon(self) -> Result<()> {
         let path = &self.output.path;
-        self.files.remove(path).map_err(|error| Error::io("removing fragment", path, error))
+        match &self.output.target {
+            Target::File(_, files) => files.remove(path),
+            Target::Sink(_) => Ok(()),
+        }
+        .map_err(|error| Error::io("removing fragment", path, error))
     }
+}
+
+/// Where a fragment is written to.
+enum Target {
+    File(Arc<dyn File>, Arc<dyn Files>),
+    /// `None` after it was finished.
+    Sink(Option<Box<dyn FragmentSink>>),
 }
 
 /// The output file, written in large pieces.
 struct BufferedFile {
-    file: Arc<dyn File>,
+    target: Target,
     path: PathBuf,
     chunk: Vec<u8>,
     written: u64,
+    synced: u64,
+    /// How much may be written before it is synced.
+    sync_bytes: u64,
 }
 
 impl BufferedFile {
@@ -359,17 +401,37 @@ impl BufferedFile {
     }
 
     fn write_chunk(&mut self) -> Result<()> {
-        self.file
-            .write_all_at(&self.chunk, self.written)
-            .map_err(|error| Error::io("writing fragment", &self.path, error))?;
+        match &mut self.target {
+            Target::File(file, _) => file.write_all_at(&self.chunk, self.written),
+            Target::Sink(Some(sink)) => sink.append(&self.chunk),
+            Target::Sink(None) => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+        .map_err(|error| Error::io("writing fragment", &self.path, error))?;
         self.written += self.chunk.len() as u64;
         self.chunk.clear();
+        if self.written - self.synced >= self.sync_bytes {
+            self.sync_written()?;
+        }
         Ok(())
     }
 
-    fn sync(&mut self) -> Result<()> {
+    /// Completes the file: it is durable afterwards.
+    fn finish(&mut self) -> Result<()> {
         self.write_chunk()?;
-        self.file.sync_data().map_err(|error| Error::io("syncing fragment", &self.path, error))
+        match &mut self.target {
+            Target::File(..) => self.sync_written(),
+            Target::Sink(sink) => {
+                let sink = sink.take().expect("a file is finished once");
+                let finished = wait_for(|done| sink.finish(done));
+                finished.map_err(|error| Error::io("storing fragment", &self.path, error))
+            }
+        }
+    }
+
+    fn sync_written(&mut self) -> Result<()> {
+        self.synced = self.written;
+        let Target::File(file, _) = &self.target else { return Ok(()) };
+        file.sync_data().map_err(|error| Error::io("syncing fragment", &self.path, error))
     }
 }
 

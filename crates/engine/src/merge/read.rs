@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::coverage::{SEEN, Stripe};
 use super::cursor::Cursor;
 use super::kway::Merge;
-use super::state::{Bound, Change, ColumnState, NextEntry, ReadState};
+use super::state::{Bound, Change, ColumnState, NextEntry, ReadState, Restart};
 use super::view::{CellView, Flow, PlaceNote, ReadBudget, ReadEnd, ReadRules, Sink};
 use crate::cell::fold::FoldId;
 use crate::cell::key::{self, KeyParts, Kind, Level};
@@ -43,13 +43,29 @@ impl<C: Cursor> Reader<'_, C> {
     /// Resumes the row that was begun after its last entry, in the same runs or in
     /// others with the same cells.
     pub fn resume(&mut self, same_runs: bool) -> Result<()> {
-        if !same_runs {
+        if !same_runs || self.state.coverage_is_partial {
+            self.state.coverage_is_partial = true;
             self.take_coverage()?;
+            self.state.coverage_is_partial = false;
         }
-        self.state.target.clear();
-        self.state.target.extend_from_slice(&self.state.key);
-        self.state.target.push(0);
-        self.merge.seek(&self.state.target)
+        let parts = self.state.parts.expect("a row was begun");
+        match self.state.restart {
+            Restart::Entry => {
+                self.aim_at_prefix(self.state.key.len());
+                self.state.target.push(0);
+            }
+            Restart::Version(timestamp) => {
+                self.aim_at_prefix(parts.column_end);
+                key::push_seek_timestamp(&mut self.state.target, timestamp);
+            }
+            Restart::Row => {
+                self.aim_at_prefix(parts.row_end);
+                key::push_past(&mut self.state.target);
+            }
+        }
+        self.merge.seek(&self.state.target)?;
+        self.state.restart = Restart::Entry;
+        Ok(())
     }
 
     /// Reloads the tombstones that cover the last entry: those seen before may have
@@ -94,8 +110,25 @@ impl<C: Cursor> Reader<'_, C> {
         Ok(())
     }
 
-    /// Reads up to `bound` (exclusive) or until the budget is exhausted.
+    /// Reads up to `bound` (exclusive) or until the budget is exhausted. So is a budget
+    /// with a miss.
     pub fn read(
+        &mut self,
+        bound: Option<&[u8]>,
+        budget: &mut ReadBudget,
+        sink: &mut Sink<'_>,
+    ) -> Result<ReadEnd> {
+        match self.read_entries(bound, budget, sink) {
+            Err(Error::NotLocal(miss)) if !self.once => {
+                self.state.interrupt();
+                budget.miss = Some(miss);
+                Ok(ReadEnd::Budget)
+            }
+            end => end,
+        }
+    }
+
+    fn read_entries(
         &mut self,
         bound: Option<&[u8]>,
         budget: &mut ReadBudget,

@@ -23,6 +23,8 @@ pub struct RewriteRules<'a> {
     /// The runs include the oldest one of the chain, so tombstones have nothing left
     /// below them to cover.
     pub rooted: bool,
+    /// Whether some file of the chain has families that belong to other chains.
+    pub restricted: bool,
     /// The maximum timestamp of any cell in the older runs of the chain, if they have
     /// cells.
     pub older_timestamp_max: Option<i64>,
@@ -73,6 +75,9 @@ struct RewriteState {
     parts: Option<KeyParts>,
     row: Vec<u8>,
     coverage: Coverage,
+    /// The last tombstone of the whole row. Runs that come from several groups may each
+    /// have it.
+    row_tombstone: Option<Txn>,
     family: Option<FamilyRef>,
     ranks: Ranks,
     version: Option<VersionState>,
@@ -171,6 +176,11 @@ impl<'a, C: Cursor, O: RewriteOutput> Rewrite<'a, C, O> {
         if parts.level == Level::Cell {
             return self.take_cell(&parts);
         }
+        if parts.level == Level::RowTombstone
+            && self.state.row_tombstone.replace(parts.txn) == Some(parts.txn)
+        {
+            return Ok(());
+        }
         let stripe = self.rules.stripe(parts.txn);
         let added = self.state.coverage.add(parts.level, stripe, parts.txn, self.merge.value());
         if !added.any || (self.rules.rooted && stripe == 0) {
@@ -200,6 +210,7 @@ impl<'a, C: Cursor, O: RewriteOutput> Rewrite<'a, C, O> {
         let state = &mut self.state;
         if !same_row {
             key::unescape_into(parts.escaped_row(entry), &mut state.row);
+            state.row_tombstone = None;
             let rules = self.rules;
             let txns = self.range_tombstones.txns_over(&state.row);
             state.coverage.enter_row(txns.map(|txn| (rules.stripe(txn), txn)));
@@ -326,14 +337,16 @@ impl<'a, C: Cursor, O: RewriteOutput> Rewrite<'a, C, O> {
 
     /// Zeroes the txn of a cell if nothing can depend on it. The txn orders the cell
     /// after older entries; with nothing below it and every snapshot above it there are
-    /// none. Two things may still be older: tombstones of the row in other groups, and
-    /// a dropped family of the same name.
+    /// none. Two things may still be older: tombstones of the row in other groups that
+    /// are read together with this one or were part of it before the groups changed, and a
+    /// dropped family of the same name.
     fn forget_txn(&self, key: &mut [u8]) {
         let schema = self.rules.schema;
         let family = self.state.family.expect("cells of other groups are dropped");
         let oldest = self.rules.rooted
             && self.rules.stripe(key::txn_of(key).expect("a complete key has a txn")) == 0;
-        if oldest && schema.groups().len() == 1 && schema.since(family) == Txn::ZERO {
+        let alone = schema.visible_groups() == 1 && !self.rules.restricted;
+        if oldest && alone && schema.since(family) == Txn::ZERO {
             key::set_txn(key, Txn::ZERO);
         }
     }

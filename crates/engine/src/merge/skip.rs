@@ -3,6 +3,7 @@
 
 use super::cursor::Cursor;
 use super::read::Reader;
+use super::state::Restart;
 use super::view::{Flow, ReadBudget};
 use crate::cell::key::{self, KeyParts};
 use crate::error::Result;
@@ -59,7 +60,12 @@ impl<C: Cursor> Reader<'_, C> {
                 self.state.column.closed = true;
                 self.skip_past(parts.column_end, budget)
             }
-            Flow::NextRow => self.skip_past(parts.row_end, budget),
+            Flow::NextRow => {
+                self.state.restart = Restart::Row;
+                self.skip_past(parts.row_end, budget)?;
+                self.state.restart = Restart::Entry;
+                Ok(())
+            }
             Flow::Stop => {
                 budget.stop();
                 Ok(())

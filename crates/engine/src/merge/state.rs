@@ -28,10 +28,26 @@ pub struct ReadState {
     /// yet.
     pub(super) pending: Vec<(FoldId, Vec<u8>)>,
     pub(super) pending_txn: Txn,
+    /// Where the reader continues.
+    pub(super) restart: Restart,
+    /// Whether `coverage` is incomplete, because loading it again was interrupted.
+    pub(super) coverage_is_partial: bool,
     /// The target of a skip; a reused buffer.
     pub(super) target: Vec<u8>,
     /// Deleted cells skipped since range tombstones were last consulted.
     pub(super) covered_steps: usize,
+}
+
+/// Where a reader continues that has stopped inside a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Restart {
+    /// After the last entry.
+    #[default]
+    Entry,
+    /// At the first entry of a version, of which nothing was returned.
+    Version(i64),
+    /// After the row, as the sink requested.
+    Row,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -57,6 +73,24 @@ impl ReadState {
         self.row_returned = false;
         self.column = ColumnState::default();
         self.pending.clear();
+        self.restart = Restart::default();
+        self.coverage_is_partial = false;
+    }
+
+    /// Returns the last entry read; empty before the first.
+    pub fn last_key(&self) -> &[u8] {
+        &self.key
+    }
+
+    /// Prepares to continue after a read of the runs has failed, without the entry that
+    /// could not be read. Operands whose base was not reached are read again: they may be
+    /// folded into one entry before that.
+    pub(super) fn interrupt(&mut self) {
+        if !self.pending.is_empty() {
+            self.pending.clear();
+            let version = self.column.version.take().expect("operands are of a version");
+            self.restart = Restart::Version(version);
+        }
     }
 
     /// Returns the row being read, if the reader stopped inside one.

@@ -9,6 +9,7 @@ use crate::cell::commit::TimeRange;
 use crate::cell::fold::Folds;
 use crate::schema::Schema;
 use crate::txn::Txn;
+use crate::world::Miss;
 
 /// A cell as a reader sees it. Borrowed: the sink copies what it keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +42,7 @@ pub struct ReadRules<'a> {
 }
 
 /// Limits on the work of one call, which stops at the first one reached.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ReadBudget {
     pub rows: usize,
     pub cells: usize,
@@ -54,6 +55,8 @@ pub struct ReadBudget {
     pub value_bytes: usize,
     /// The length of that value.
     pub long_value: Option<usize>,
+    /// Set if the call ended before bytes that are not on this machine.
+    pub miss: Option<Miss>,
 }
 
 /// This many bytes of a value count as one entry of work.
@@ -68,6 +71,7 @@ impl ReadBudget {
         stopped: false,
         value_bytes: usize::MAX,
         long_value: None,
+        miss: None,
     };
 
     /// Charges a returned cell.

@@ -50,6 +50,7 @@ impl Engine {
         sink: &mut Sink<'_>,
     ) -> Result<FirstCell> {
         let (version, snapshot) = self.version_for(table, view)?;
+        version.tablets.of(row).check_read(table, row)?;
         if let Some(place) = place
             // A cell that was not too old then may be too old now.
             && !version.schema.ages()
@@ -59,7 +60,7 @@ impl Engine {
             return Ok(FirstCell { txn: snapshot, place: Some(*place), by_place: true });
         }
         let spec = ScanSpec { cells_max: Some(1), ..ScanSpec::default() };
-        let mut read = RowRead::new(self, &version, snapshot, row, &spec)?;
+        let mut read = RowRead::new(self, table, &version, snapshot, row, &spec)?;
         let ages = version.schema.ages();
         let first = if ages { None } else { first_entry(&read.merge, &read.bound) };
         key::push_past(&mut read.bound);
@@ -84,7 +85,8 @@ impl Engine {
         snapshot: Txn,
     ) -> bool {
         // The rows of a commit are recorded before the commit becomes visible.
-        if since > snapshot || self.newest_write_of(table, row) > since {
+        let newest = self.newest_write_of(table, row).max(version.tablets.of(row).loaded_at);
+        if since > snapshot || newest > since {
             return false;
         }
         if table.range_deleted() <= since {
@@ -186,7 +188,8 @@ fn fragment_of<'v>(
     row: &[u8],
     number: u64,
 ) -> Option<&'v Arc<Fragment>> {
-    let runs = version.tablets.of(row).chains.iter().flat_map(|chain| &chain.runs);
+    let chains = &version.tablets.of(row).chains[..version.schema.visible_groups()];
+    let runs = chains.iter().flat_map(|chain| &chain.runs);
     let mut fragments = runs.filter_map(|run| run.link_of(row)?.open_fragment());
     fragments.find(|fragment| fragment.id() == number)
 }

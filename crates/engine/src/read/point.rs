@@ -22,8 +22,9 @@ impl Engine {
         work_max: usize,
         sink: &mut Sink<'_>,
     ) -> Result<Option<Txn>> {
+        let sample = self.begin_sample();
         let (version, snapshot) = self.version_for(table, &spec.view)?;
-        let mut read = RowRead::new(self, &version, snapshot, row, spec)?;
+        let mut read = RowRead::new(self, table, &version, snapshot, row, spec)?;
         extend_to_last_wanted(row, &spec.columns, &mut read.bound);
         let mut budget = ReadBudget {
             cells: spec.cells_max.unwrap_or(usize::MAX),
@@ -32,6 +33,7 @@ impl Engine {
             ..ReadBudget::UNLIMITED
         };
         read.run(&mut budget, sink)?;
+        self.end_sample(sample, table, row);
         // The sink, too, ends a read by using up its work.
         let is_whole = budget.work > 0 || budget.stopped || budget.cells == 0;
         Ok(is_whole.then_some(snapshot))

@@ -58,19 +58,22 @@ impl<'a> RowRead<'a> {
     #[inline]
     pub fn new(
         engine: &'a Engine,
+        table: &Table,
         version: &'a TableVersion,
         snapshot: Txn,
         row: &[u8],
         spec: &'a ScanSpec,
     ) -> Result<RowRead<'a>> {
         let schema = &*version.schema;
-        let options = spec.cursor_options(schema, true);
+        let options = spec.cursor_options(schema, true, None);
         let groups = 0..version.memory.len();
         let groups = groups.filter(|&group| spec.wants_group(schema, group));
         let tablet = version.tablets.of(row);
+        tablet.check_read(table, row)?;
         let sources = Sources::of_row(version, tablet, groups, row, &options)?;
         // Most policies do not depend on the time.
-        let now_micros = if schema.ages() { engine.tables.world.clock.now_micros() } else { 0 };
+        let ages = spec.reads_hidden(schema)? || schema.ages();
+        let now_micros = if ages { engine.tables.world.clock.now_micros() } else { 0 };
         let rules = spec.rules(snapshot, now_micros, schema, &engine.tables.folds);
         let mut merge = Merge::new(sources.cursors);
         let bound = key::row_start(row);

@@ -97,8 +97,9 @@ impl Sources {
         let mut sources = Sources::default();
         for &group in groups {
             sources.add_memory(&version.memory[group]);
+            let in_memory = version.schema.groups()[group].in_memory;
             for run in tablet.chains[group].runs.iter().rev() {
-                sources.add_run(run, rows, options)?;
+                sources.add_run(run, rows, options, in_memory)?;
             }
         }
         Ok(sources)
@@ -117,14 +118,21 @@ impl Sources {
         let hash = row_hash(row);
         for group in groups {
             sources.add_memory(&version.memory[group]);
+            let in_memory = version.schema.groups()[group].in_memory;
             for run in tablet.chains[group].runs.iter().rev() {
                 let Some(link) = run.link_of(row) else { continue };
                 let fragment = link.fragment()?;
+                if in_memory {
+                    fragment.keep_blocks();
+                }
                 if let Some(tombstones) = link.range_tombstones_of(fragment) {
                     sources.range_tombstones.push(tombstones);
                 }
                 if fragment.may_hold_row(row, hash) {
-                    sources.cursors.push(Source::Disk(fragment.cursor(options)));
+                    sources.cursors.push(match link.families() {
+                        None => Source::Disk(fragment.cursor(options)),
+                        Some(_) => Source::Run(run.cursor(run.positions_of_row(row), options)),
+                    });
                 }
             }
         }
@@ -143,16 +151,29 @@ impl Sources {
         }
     }
 
-    fn add_run(&mut self, run: &Run, rows: &RowRange, options: &CursorOptions) -> Result<()> {
+    fn add_run(
+        &mut self,
+        run: &Run,
+        rows: &RowRange,
+        options: &CursorOptions,
+        in_memory: bool,
+    ) -> Result<()> {
         let positions = run.positions_of(rows);
         if positions.is_empty() {
             return Ok(());
+        }
+        if in_memory {
+            for link in &run.links()[positions.clone()] {
+                link.fragment()?.keep_blocks();
+            }
         }
         if let Some(tombstones) = run.range_tombstones(positions.clone())? {
             self.range_tombstones.push(tombstones);
         }
         self.cursors.push(match &run.links()[positions.clone()] {
-            [link] if link.is_whole() => Source::Disk(link.fragment()?.cursor(options)),
+            [link] if link.is_whole() && link.families().is_none() => {
+                Source::Disk(link.fragment()?.cursor(options))
+            }
             _ => Source::Run(run.cursor(positions, options)),
         });
         Ok(())

@@ -14,15 +14,23 @@ pub struct Family {
     /// Cells at or below this txn belong to a dropped family of the same name. Set by
     /// the store when a family is added.
     pub since: Txn,
+    /// Only readers that name the family see it, and deletes of rows and of ranges of
+    /// rows do not cover it. All families of its group are hidden.
+    pub hidden: bool,
 }
 
 impl Family {
     pub fn new(name: impl Into<Vec<u8>>) -> Family {
-        Family { name: name.into(), purge: None, since: Txn::ZERO }
+        Family { name: name.into(), purge: None, since: Txn::ZERO, hidden: false }
     }
 
     pub fn with_purge(name: impl Into<Vec<u8>>, purge: Purge) -> Family {
-        Family { name: name.into(), purge: Some(purge), since: Txn::ZERO }
+        Family { name: name.into(), purge: Some(purge), since: Txn::ZERO, hidden: false }
+    }
+
+    /// Creates a hidden family.
+    pub fn hidden(name: impl Into<Vec<u8>>, purge: Purge) -> Family {
+        Family { hidden: true, ..Family::with_purge(name, purge) }
     }
 }
 
@@ -33,11 +41,16 @@ pub struct Group {
     pub families: Vec<Family>,
     /// Contains every family that no group names.
     pub wildcard: bool,
+    /// In a wildcard group: cells of families that it does not list belong to dropped
+    /// ones if they are at or below this txn. Set by the store when the group is added.
+    pub since: Txn,
     /// The policy of families without their own.
     pub purge: Purge,
     pub compression: Compression,
     /// Uncompressed bytes per block; `None` uses the default of the compression.
     pub block_bytes: Option<u32>,
+    /// Its blocks stay in memory once they were read, as far as the cache has space.
+    pub in_memory: bool,
 }
 
 impl Group {
@@ -46,10 +59,22 @@ impl Group {
             name: name.into(),
             families: families.into_iter().collect(),
             wildcard: false,
+            since: Txn::ZERO,
             purge: Purge::Never,
             compression: Compression::default(),
             block_bytes: None,
+            in_memory: false,
         }
+    }
+
+    /// Whether the families of the group are hidden.
+    pub fn is_hidden(&self) -> bool {
+        self.families.first().is_some_and(|family| family.hidden)
+    }
+
+    fn policies(&self) -> impl Iterator<Item = &Purge> {
+        let own = self.families.iter().filter_map(|family| family.purge.as_ref());
+        own.chain([&self.purge])
     }
 
     /// Returns the block size to write with.
@@ -73,18 +98,25 @@ pub struct FamilyRef {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schema {
     groups: Vec<Group>,
+    /// The number of groups without hidden families, which come first.
+    visible: usize,
     annotation: Vec<u8>,
+    splittable: bool,
 }
 
 /// The maximum length of a family name.
 pub const FAMILY_BYTES_MAX: usize = 255;
-const BLOCK_BYTES: std::ops::RangeInclusive<u32> = 256..=16 << 20;
+pub(super) const BLOCK_BYTES: std::ops::RangeInclusive<u32> = 256..=16 << 20;
 
 impl Schema {
     pub fn new(groups: Vec<Group>) -> Result<Schema> {
         let invalid = |what: String| Err(Error::InvalidSchema(what));
         if groups.is_empty() {
             return invalid("a table needs at least one group".into());
+        }
+        let visible = groups.iter().take_while(|group| !group.is_hidden()).count();
+        if visible == 0 || groups[visible..].iter().any(|group| !group.is_hidden()) {
+            return invalid("groups of hidden families must come after the others".into());
         }
         if groups.iter().filter(|group| group.wildcard).count() > 1 {
             return invalid("at most one group can be the wildcard group".into());
@@ -109,13 +141,19 @@ impl Schema {
                 if let Some(purge) = &family.purge {
                     purge.check().map_err(Error::InvalidSchema)?;
                 }
+                if family.hidden && (group.wildcard || group.families.iter().any(|f| !f.hidden)) {
+                    let (name, group) = (Printable::from(&family.name[..]), &group.name);
+                    return invalid(format!(
+                        "hidden family {name} needs a group of hidden families only, unlike {group}"
+                    ));
+                }
                 if !families.insert(&family.name) {
                     let name = Printable::from(&family.name[..]);
                     return invalid(format!("family {name} is listed twice"));
                 }
             }
         }
-        Ok(Schema { groups, annotation: Vec::new() })
+        Ok(Schema { groups, visible, annotation: Vec::new(), splittable: true })
     }
 
     /// Creates a schema of one group with these families.
@@ -134,8 +172,23 @@ impl Schema {
         &self.annotation
     }
 
+    /// Returns the schema of a table that may be split, or that has one tablet for ever.
+    pub fn splittable(self, splittable: bool) -> Schema {
+        Schema { splittable, ..self }
+    }
+
+    /// Whether the table may be split into tablets.
+    pub fn is_splittable(&self) -> bool {
+        self.splittable
+    }
+
     pub fn groups(&self) -> &[Group] {
         &self.groups
+    }
+
+    /// Returns the number of groups without hidden families, which come first.
+    pub fn visible_groups(&self) -> usize {
+        self.visible
     }
 
     /// Returns the position of a family; `None` if the table has no such family.
@@ -149,6 +202,21 @@ impl Schema {
         Some(FamilyRef { group, family: None })
     }
 
+    /// Returns the group of a family; `None` if the table has no such family.
+    pub fn group_of(&self, name: &[u8]) -> Option<usize> {
+        self.find(name).map(|at| at.group)
+    }
+
+    /// Returns the families that groups name.
+    fn named(&self) -> impl Iterator<Item = &Family> {
+        self.groups.iter().flat_map(|group| &group.families)
+    }
+
+    /// Returns whether a family is hidden; `None` if the table has no such family.
+    fn hides(&self, name: &[u8]) -> Option<bool> {
+        self.group_of(name).map(|group| group >= self.visible)
+    }
+
     /// Returns the policy of a family found by `find`.
     pub fn purge(&self, at: FamilyRef) -> &Purge {
         let group = &self.groups[at.group];
@@ -158,7 +226,8 @@ impl Schema {
 
     /// Returns the newest txn that predates a family found by `find`.
     pub fn since(&self, at: FamilyRef) -> Txn {
-        at.family.map_or(Txn::ZERO, |family| self.groups[at.group].families[family].since)
+        let group = &self.groups[at.group];
+        at.family.map_or(group.since, |family| group.families[family].since)
     }
 
     /// Returns whether a cell belongs to a dropped family of the same name.
@@ -168,15 +237,50 @@ impl Schema {
     }
 
     /// Returns this schema with every family that `old` lacks or that is `emptied`
-    /// starting after `now`.
+    /// starting after `now`. A family that `old` names and this schema leaves to its
+    /// wildcard group is listed there if its cells would otherwise be mistaken.
     pub fn succeeding(mut self, old: &Schema, emptied: &[&[u8]], now: Txn) -> Schema {
+        let since = |name: &[u8]| {
+            let kept = old.find(name).filter(|_| !emptied.contains(&name));
+            kept.map_or(now, |at| old.since(at))
+        };
+        let unnamed = old
+            .named()
+            .filter(|family| self.find(&family.name).is_some_and(|at| at.family.is_none()));
+        let unnamed: Vec<Family> =
+            unnamed.map(|family| Family { purge: None, ..family.clone() }).collect();
         for family in self.groups.iter_mut().flat_map(|group| &mut group.families) {
-            let known = old.groups.iter().flat_map(|group| &group.families);
-            let kept = known.filter(|known| !emptied.contains(&&known.name[..]));
-            let before = kept.into_iter().find(|known| known.name == family.name);
-            family.since = before.map_or(now, |before| before.since);
+            family.since = since(&family.name);
+        }
+        let before = old.groups.iter().find(|group| group.wildcard);
+        let before = before.map_or(now, |group| group.since);
+        if let Some(group) = self.groups.iter_mut().find(|group| group.wildcard) {
+            group.since = before;
+            let listed = unnamed.into_iter().map(|family| {
+                let since = since(&family.name);
+                Family { since, ..family }
+            });
+            group.families.extend(listed.filter(|family| family.since != before));
         }
         self
+    }
+
+    /// Returns the visible families of this schema that `next` lacks, in a form that people
+    /// can read; a star for those that only its wildcard group holds.
+    pub fn lost_in(&self, next: &Schema) -> Vec<String> {
+        let is_open = |schema: &Schema| schema.groups.iter().any(|group| group.wildcard);
+        let visible = self.groups[..self.visible].iter().flat_map(|group| &group.families);
+        let lost = visible.filter(|family| next.find(&family.name).is_none());
+        let lost = lost.map(|family| Printable::from(&family.name[..]).to_string());
+        lost.chain((is_open(self) && !is_open(next)).then(|| "*".to_string())).collect()
+    }
+
+    /// Returns this schema with the hidden groups of `old`, its annotation, and as
+    /// splittable as `old`.
+    pub fn with_hidden_of(mut self, old: &Schema) -> Result<Schema> {
+        self.groups.extend_from_slice(&old.groups[old.visible..]);
+        let next = Schema::new(self.groups)?;
+        Ok(next.annotated(old.annotation.clone()).splittable(old.splittable))
     }
 
     /// Returns whether any policy counts the versions of a column.
@@ -184,42 +288,73 @@ impl Schema {
         self.policies().any(Purge::ranks_versions)
     }
 
-    /// Returns whether any policy depends on the age of a version.
+    /// Returns whether any policy of a visible family depends on the age of a version.
     pub fn ages(&self) -> bool {
-        self.policies().any(Purge::ages)
+        self.groups[..self.visible].iter().flat_map(Group::policies).any(Purge::ages)
+    }
+
+    /// Returns whether any policy of a group depends on the age of a version.
+    pub fn ages_in(&self, group: usize) -> bool {
+        self.groups[group].policies().any(Purge::ages)
     }
 
     fn policies(&self) -> impl Iterator<Item = &Purge> {
-        self.groups.iter().flat_map(|group| {
-            let own = group.families.iter().filter_map(|family| family.purge.as_ref());
-            own.chain([&group.purge])
-        })
+        self.groups.iter().flat_map(Group::policies)
     }
 
-    /// Checks that `next` can replace this schema: the groups are fixed, and no family
-    /// may move between them.
-    pub fn check_successor(&self, next: &Schema) -> Result<()> {
-        let same_groups = self.groups.len() == next.groups.len()
+    /// Returns whether each group of this schema is also a group of `next`, with the
+    /// same families except for those that one of them lacks, so that `next` only adds
+    /// groups of hidden families.
+    pub fn keeps_groups(&self, next: &Schema) -> bool {
+        let same_groups = self.groups.len() <= next.groups.len()
+            && self.visible == next.visible
             && self
                 .groups
                 .iter()
                 .zip(&next.groups)
                 .all(|(old, new)| old.name == new.name && old.wildcard == new.wildcard);
-        if !same_groups {
-            return Err(Error::InvalidSchema("the groups of a table cannot change".into()));
-        }
         // Check the families of both: one that a schema does not list is in its
         // wildcard group.
-        let named = self.groups.iter().chain(&next.groups).flat_map(|group| &group.families);
-        for family in named {
-            let moved = match (self.find(&family.name), next.find(&family.name)) {
-                (Some(old), Some(new)) => old.group != new.group,
-                _ => false,
-            };
-            if moved {
+        same_groups
+            && self.named().chain(next.named()).all(|family| {
+                match (self.group_of(&family.name), next.group_of(&family.name)) {
+                    (Some(old), Some(new)) => old == new,
+                    _ => true,
+                }
+            })
+    }
+
+    /// Checks that `next` can replace this schema and has the same groups.
+    pub fn check_successor(&self, next: &Schema) -> Result<()> {
+        self.check_regroup(next)?;
+        if self.keeps_groups(next) {
+            return Ok(());
+        }
+        let what = "the groups differ, so the files of the tablets must be regrouped";
+        Err(Error::InvalidSchema(what.into()))
+    }
+
+    /// Checks that `next` can replace this schema, whose families may be in other groups:
+    /// none may become hidden or visible.
+    pub fn check_regroup(&self, next: &Schema) -> Result<()> {
+        let hidden_groups = |schema: &Schema| schema.groups.len() - schema.visible;
+        if hidden_groups(next) < hidden_groups(self) {
+            return Err(Error::InvalidSchema("a hidden group cannot be removed".into()));
+        }
+        for family in self.named().chain(next.named()) {
+            let hidden = [self, next].map(|schema| schema.hides(&family.name));
+            if let [Some(old), Some(new)] = hidden
+                && old != new
+            {
                 let name = Printable::from(&family.name[..]);
                 return Err(Error::InvalidSchema(format!(
-                    "family {name} cannot move to another group"
+                    "family {name} cannot become hidden or visible"
+                )));
+            }
+            if let [Some(true), None] = hidden {
+                let name = Printable::from(&family.name[..]);
+                return Err(Error::InvalidSchema(format!(
+                    "hidden family {name} cannot be removed"
                 )));
             }
         }
@@ -267,19 +402,20 @@ mod tests {
     }
 
     #[test]
-    fn a_family_that_a_wildcard_group_may_hold_is_not_named_in_another() {
+    fn naming_a_family_that_a_wildcard_group_holds_moves_it() {
         let wild = |families: Vec<Family>| Group { wildcard: true, ..Group::new("rest", families) };
         let old = Schema::new(vec![Group::new("x", [Family::new("f")]), wild(vec![])]).unwrap();
         let named = [Family::new("f"), Family::new("g")];
         let moved = Schema::new(vec![Group::new("x", named), wild(vec![])]).unwrap();
-        assert!(old.check_successor(&moved).is_err(), "cells of g lie in the wildcard group");
+        assert!(!old.keeps_groups(&moved), "cells of g lie in the wildcard group");
+        assert!(old.check_regroup(&moved).is_ok());
         let rest = wild(vec![Family::new("g")]);
         let stays = Schema::new(vec![Group::new("x", [Family::new("f")]), rest]).unwrap();
         assert!(old.check_successor(&stays).is_ok());
     }
 
     #[test]
-    fn a_successor_may_add_and_drop_families_but_not_move_them() {
+    fn a_successor_keeps_the_groups_unless_a_family_moves() {
         let schema = |x: &[&str], y: &[&str]| {
             let families =
                 |names: &[&str]| names.iter().map(|n| Family::new(*n)).collect::<Vec<_>>();
@@ -288,11 +424,65 @@ mod tests {
         let old = schema(&["a", "b"], &["c"]);
         assert!(old.check_successor(&schema(&["a", "d"], &["c"])).is_ok());
         assert!(old.check_successor(&schema(&["a"], &["b", "c"])).is_err());
-        assert!(old.check_successor(&Schema::with_families([Family::new("a")]).unwrap()).is_err());
+        let fewer = Schema::with_families([Family::new("a")]).unwrap();
+        assert!(old.check_successor(&fewer).is_err());
+        assert!(old.check_regroup(&schema(&["a"], &["b", "c"])).is_ok());
+        assert!(old.check_regroup(&fewer).is_ok());
     }
 
     #[test]
-    fn a_successor_takes_no_family_out_of_the_wildcard_group() {
+    fn a_family_keeps_its_cells_when_it_is_named_or_left_to_the_wildcard_group() {
+        let wild = |families: Vec<Family>| Group { wildcard: true, ..Group::new("rest", families) };
+        let schema = |named: &[&str], rest: Option<&[&str]>| {
+            let families =
+                |names: &[&str]| names.iter().map(|name| Family::new(*name)).collect::<Vec<_>>();
+            let rest = rest.map(|names| wild(families(names)));
+            Schema::new([Group::new("x", families(named))].into_iter().chain(rest).collect())
+        };
+        let since = |schema: &Schema, name: &str| {
+            schema.since(schema.find(name.as_bytes()).expect("the family exists"))
+        };
+        let [one, two, three] = [1, 2, 3].map(Txn::base);
+        let open = schema(&["f"], Some(&[])).unwrap();
+        let named = schema(&["f", "g"], Some(&[])).unwrap().succeeding(&open, &[], one);
+        assert_eq!(since(&named, "g"), Txn::ZERO, "the wildcard group held it");
+        // Cells from before a family was emptied stay hidden when it is no longer named.
+        let emptied = schema(&["f", "g"], Some(&[])).unwrap().succeeding(&named, &[b"g"], one);
+        let unnamed = schema(&["f"], Some(&[])).unwrap().succeeding(&emptied, &[], two);
+        assert_eq!((since(&unnamed, "g"), since(&unnamed, "h")), (one, Txn::ZERO));
+        // A new wildcard group does not bring back families that were dropped before.
+        let closed = schema(&["f"], None).unwrap().succeeding(&unnamed, &[], two);
+        assert!(closed.find(b"g").is_none());
+        let opened = schema(&[], Some(&[])).unwrap().succeeding(&closed, &[], three);
+        assert_eq!((since(&opened, "g"), since(&opened, "f")), (three, Txn::ZERO));
+    }
+
+    #[test]
+    fn scale_6_10_hidden_families_have_groups_of_their_own_and_remain_hidden() {
+        let hidden = |name: &str| Family::hidden(name, Purge::Never);
+        let schema = |groups: Vec<Group>| Schema::new(groups);
+        let visible = || Group::new("x", [Family::new("f")]);
+        let old = schema(vec![visible(), Group::new("h", [hidden("t"), hidden("u")])]).unwrap();
+        assert!(schema(vec![Group::new("x", [Family::new("f"), hidden("t")])]).is_err());
+        let wild = Group { wildcard: true, ..Group::new("h", [hidden("t")]) };
+        assert!(schema(vec![visible(), wild]).is_err());
+        let shown = schema(vec![visible(), Group::new("h", [Family::new("t")])]).unwrap();
+        assert!(old.check_successor(&shown).is_err());
+        let fewer = schema(vec![visible(), Group::new("h", [hidden("u")])]).unwrap();
+        assert!(old.check_successor(&fewer).is_ok());
+        let none = schema(vec![visible(), Group::new("h", [])]).unwrap();
+        assert!(old.check_successor(&none).is_err(), "the group would no longer be hidden");
+        // Groups are added only if they are hidden, and after the others.
+        let more = [visible(), Group::new("h", [hidden("t")]), Group::new("i", [hidden("v")])];
+        assert!(old.check_successor(&schema(more.to_vec()).unwrap()).is_ok());
+        let wider = [visible(), Group::new("y", []), Group::new("h", [hidden("t")])];
+        assert!(old.check_successor(&schema(wider.to_vec()).unwrap()).is_err());
+        let first = [Group::new("h", [hidden("t")]), visible()];
+        assert!(schema(first.to_vec()).is_err());
+    }
+
+    #[test]
+    fn a_family_that_leaves_the_wildcard_group_moves() {
         let schema = |named: &[&str], kept: &[&str]| {
             let families =
                 |names: &[&str]| names.iter().map(|n| Family::new(*n)).collect::<Vec<_>>();

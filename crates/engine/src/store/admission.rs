@@ -1,21 +1,18 @@
 //! Admission control: a commit enters the store only when memory and log space
-//! are reserved for it and the chains of its tables are short enough. Otherwise
+//! are reserved for it and the chains that it touches are short enough. Otherwise
 //! it waits, in a future or on a blocked thread, for a bounded time.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::engine::Engine;
 use super::handle::Store;
+use super::touched::Touched;
 use super::waiting::{Mode, Waiting};
 use crate::budget::Charge;
 use crate::cell::commit::Commit;
 use crate::error::{Error, Result};
 use crate::log::LogReservation;
-use crate::tablet::Table;
-use crate::workers::choose::{self, Choice};
-use crate::workers::claims::Work;
 use crate::write::{Prepared, Unknown};
 
 /// The right to apply one commit without waiting: holds its reservations of
@@ -29,7 +26,7 @@ pub struct Permit<'a> {
 
 /// The resources that a commit needs.
 pub(super) struct Need {
-    pub(super) tables: Vec<Arc<Table>>,
+    pub(super) touched: Vec<Touched>,
     /// The memory that the commit takes, and the size of its encoding.
     pub(super) memory_bytes: usize,
     pub(super) commit_bytes: usize,
@@ -38,15 +35,11 @@ pub(super) struct Need {
 impl Need {
     fn of(prepared: &Prepared<'_>, commit: &Commit) -> Need {
         Need {
-            tables: tables_of(prepared).cloned().collect(),
+            touched: prepared.tables.iter().map(Touched::of).collect(),
             memory_bytes: prepared.memory_bytes(),
             commit_bytes: commit.bytes().len(),
         }
     }
-}
-
-fn tables_of<'p>(prepared: &'p Prepared<'_>) -> impl Iterator<Item = &'p Arc<Table>> {
-    prepared.tables.iter().map(|table| &table.table)
 }
 
 enum Attempt<'a> {
@@ -66,7 +59,7 @@ impl Store {
     }
 
     /// Waits for admission of a commit: for memory (first come, first served),
-    /// for the log, and for the chains of the tables that it touches. Runs on
+    /// for the log, and for the chains of the tablets that it touches. Runs on
     /// any executor. Fails with `Overloaded` if too many commits are waiting
     /// already, or after `AdmissionOptions::wait_max`. Dropping the future
     /// releases all reservations.
@@ -134,7 +127,7 @@ impl Engine {
             return self.admit_without_workers(prepared);
         }
         let memory_bytes = self.memory_share(prepared.memory_bytes());
-        if !self.is_slowed(tables_of(prepared))
+        if !self.is_any_slowed(prepared)
             && let Some(memory) = self.tables.resources.budget.try_reserve(memory_bytes)
         {
             return Ok(memory);
@@ -160,10 +153,7 @@ impl Engine {
             return Ok(Attempt::Admitted(Permit { memory, log_space, prepared: Some(prepared) }));
         }
         let busy = || Ok(Attempt::Busy(Need::of(&prepared, commit)));
-        if self.is_slowed(tables_of(&prepared))
-            || self.is_queue_full()
-            || self.waiters.any_for_queue()
-        {
+        if self.is_any_slowed(&prepared) || self.is_queue_full() || self.waiters.any_for_queue() {
             return busy();
         }
         let memory_bytes = self.memory_share(prepared.memory_bytes());
@@ -178,7 +168,7 @@ impl Engine {
     /// otherwise wait for.
     fn admit_without_workers(&self, prepared: &Prepared<'_>) -> Result<Charge> {
         let clock = &*self.tables.world.clock;
-        if self.is_slowed(tables_of(prepared)) {
+        if self.is_any_slowed(prepared) {
             self.counters.for_chains.measure(clock, || self.compact_due())?;
         }
         if self.is_queue_full() {
@@ -213,36 +203,11 @@ impl Engine {
         bytes.min(self.tables.resources.budget.limit() / 2)
     }
 
+    fn is_any_slowed(&self, prepared: &Prepared<'_>) -> bool {
+        prepared.tables.iter().any(|table| self.is_slowed(table))
+    }
+
     pub(super) fn is_queue_full(&self) -> bool {
         self.log.queued_bytes() >= self.tables.options.memory.log_queue_bytes_max
-    }
-
-    pub(super) fn is_slowed<'t>(&self, mut tables: impl Iterator<Item = &'t Arc<Table>>) -> bool {
-        let chain_slow = self.tables.options.compact.chain_slow;
-        tables.any(|table| table.chain_longest() >= chain_slow && !table.is_dropped())
-    }
-
-    /// Whether writers of any of the tables must stop until compaction catches
-    /// up.
-    pub(super) fn is_stopped(&self, need: &Need) -> bool {
-        need.tables.iter().any(|table| self.is_table_stopped(table))
-    }
-
-    /// Whether writers of the table must stop until compaction catches up. A chain
-    /// that cannot be compacted because of damage stops no writer.
-    pub(super) fn is_table_stopped(&self, table: &Arc<Table>) -> bool {
-        let options = &self.tables.options.compact;
-        if table.chain_longest() < options.chain_stop || table.is_dropped() {
-            return false;
-        }
-        let is_shrinkable = || {
-            choose::all_due(table, options).into_iter().any(|due| {
-                let Choice { tablet, group, .. } = &due.choice;
-                let work = Work::Compact { table: table.id, tablet: tablet.id, group: *group };
-                due.length >= options.chain_stop && !self.failures.is_damaged(work)
-            })
-        };
-        // One event may wake thousands of waiters, so they share the answer.
-        table.can_shrink(self.waiters.event(), is_shrinkable)
     }
 }

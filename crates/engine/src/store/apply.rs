@@ -10,11 +10,13 @@ use super::engine::Engine;
 use super::recovery::TABLES_STREAM;
 use crate::budget::Charge;
 use crate::cell::commit::{Commit, TableId};
+use crate::config::ConfigEdit;
 use crate::durability::Durability;
 use crate::error::{Error, Printable, Result};
 use crate::log::{LogEntry, LogReservation};
 use crate::schema::Schema;
 use crate::sync::AbortOnPanic;
+use crate::tablet::Table;
 use crate::txn::Txn;
 use crate::workers::flush::FlushTarget;
 use crate::write::{Prepared, PreparedTable, Sequencer};
@@ -39,6 +41,7 @@ impl Engine {
         commit_max_txn: Txn,
         schema: Option<(TableId, &Arc<Schema>)>,
     ) -> Result<Txn> {
+        let sample = self.begin_sample();
         let Permit { memory, log_space, mut prepared } = permit;
         let (mut memory, mut log_space) = (Some(memory), Some(log_space));
         loop {
@@ -50,16 +53,20 @@ impl Engine {
             if let Some((table, schema)) = schema {
                 prepared.check_schema(table, schema)?;
             }
+            let sampled = sample.and_then(|_| sampled_row(&prepared));
             let entered =
                 self.enter(commit, prepared, commit_max_txn, &mut memory, &mut log_space)?;
             if let Some(txn) = entered {
+                if let Some((table, row)) = sampled {
+                    self.end_sample(sample, &table, &row);
+                }
                 return Ok(txn);
             }
         }
     }
 
     /// The atomic step of a commit. Returns `None` if the tables changed since
-    /// the commit was prepared.
+    /// the commit was prepared, or a new generation had to be taken.
     fn enter(
         &self,
         commit: &Commit,
@@ -75,7 +82,11 @@ impl Engine {
             return Ok(None);
         }
         self.check_conflicts(&prepared, commit_max_txn)?;
-        let txn = self.insert_all(&mut sequencer, commit, &mut prepared)?;
+        let Some(txn) = sequencer.next() else {
+            drop(sequencer);
+            return self.take_generation().map(|()| None);
+        };
+        let halfway = self.insert_all(&mut sequencer, txn, commit, &mut prepared);
         *memory = None;
         // A reader at this txn must see all its cells. The log may publish it
         // as durable immediately, so the entry is queued only now.
@@ -85,6 +96,9 @@ impl Engine {
         self.log.own().ok_or(Error::HasExternalLog)?.enqueue_reserved(entry, log_space)?;
         self.latest.store(txn.raw(), Ordering::Release);
         drop(sequencer);
+        if halfway {
+            self.ask_for_generation();
+        }
         self.signal_flush(&prepared);
         Ok(Some(txn))
     }
@@ -104,27 +118,59 @@ impl Engine {
         if !prepared.tables.iter().all(is_current) {
             return Ok(None);
         }
-        let txn = self.insert_all(&mut sequencer, commit, &mut prepared)?;
+        let Some(txn) = sequencer.next() else {
+            drop(sequencer);
+            return self.take_generation().map(|()| None);
+        };
+        let halfway = self.insert_all(&mut sequencer, txn, commit, &mut prepared);
         drop(permit);
         external.publish(txn, index, commit.bytes().len());
         self.latest.store(txn.raw(), Ordering::Release);
         drop(sequencer);
+        if halfway {
+            self.ask_for_generation();
+        }
         self.signal_flush(&prepared);
         Ok(Some(txn))
     }
 
+    /// Returns whether it is time to take a spare generation.
     fn insert_all(
         &self,
         sequencer: &mut Sequencer,
+        txn: Txn,
         commit: &Commit,
         prepared: &mut Prepared<'_>,
-    ) -> Result<Txn> {
-        let txn = sequencer.next(&self.tables.config)?;
+    ) -> bool {
         for table in &mut prepared.tables {
             self.insert(table, txn, commit);
         }
-        sequencer.advance(txn);
-        Ok(txn)
+        sequencer.advance(txn)
+    }
+
+    /// Takes a generation of txns, durably, for when the present one is exhausted.
+    pub(super) fn take_generation(&self) -> Result<()> {
+        let configs = self.tables.config.edit(&[ConfigEdit::TakeGeneration])?;
+        self.sequencer.lock().provide(configs.generation);
+        Ok(())
+    }
+
+    /// Lets a worker take a generation. Without one, or if it is too late, the first
+    /// commit without a number takes it.
+    #[cold]
+    fn ask_for_generation(&self) {
+        self.generation_wanted.store(true, Ordering::Release);
+        self.claims.urgent.raise();
+    }
+
+    /// Takes a generation if one was asked for.
+    pub(super) fn provide_generation(&self) {
+        if self.generation_wanted.load(Ordering::Acquire)
+            && self.generation_wanted.swap(false, Ordering::AcqRel)
+            && let Err(error) = self.take_generation()
+        {
+            tracing::warn!(%error, "no spare generation of txns: a later commit takes one");
+        }
     }
 
     fn check_conflicts(&self, prepared: &Prepared<'_>, commit_max_txn: Txn) -> Result<()> {
@@ -160,7 +206,7 @@ impl Engine {
         let table = prepared.table.clone();
         let version = table.version();
         for (group, memory) in version.memory.iter().enumerate() {
-            for range in &prepared.ranges {
+            for range in prepared.ranges_of(group) {
                 memory.active.insert_range_tombstone(range, txn);
             }
             prepared.insert(group, txn, commit, &memory.active);
@@ -204,6 +250,14 @@ impl Engine {
             self.claims.urgent.raise();
         }
     }
+}
+
+/// Returns the row that a commit is counted for.
+#[cold]
+fn sampled_row(prepared: &Prepared<'_>) -> Option<(Arc<Table>, Vec<u8>)> {
+    let largest = prepared.tables.iter().max_by_key(|table| table.rows.len())?;
+    let (_, row) = largest.rows.get(largest.rows.len() / 2)?;
+    Some((largest.table.clone(), row.to_vec()))
 }
 
 fn is_current(prepared: &PreparedTable<'_>) -> bool {

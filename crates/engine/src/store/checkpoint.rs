@@ -8,14 +8,15 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::engine::Engine;
 use super::handle::Store;
 use crate::cell::commit::TableId;
-use crate::config::{Checkpoint, ConfigEdit, Configs, Manifest};
+use crate::config::{Checkpoint, ConfigEdit, Configs, Manifest, TableConfig, TabletConfig};
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::tablet::{FRAGMENTS_DIR, Table};
+use crate::tablet::{FRAGMENTS_DIR, Publishing, Table};
 use crate::txn::Txn;
-use crate::workers::claims::Work;
+use crate::workers::claims::{Claim, Work};
 use crate::workers::flush::{FlushTarget, flush_sealed};
 use crate::world::{Files, World};
 
@@ -31,12 +32,8 @@ impl Store {
             tables.iter().map(|&id| engine.tables.map.get(id)).collect::<Result<_>>()?;
         tables.sort_by_key(|table| table.id);
         tables.dedup_by_key(|table| table.id);
-        // Exclude other flushes and compactions, so that no file mixes data
-        // from before and after the checkpoint.
-        let _chains: Vec<_> = tables.iter().flat_map(|table| engine.claim_chains(table)).collect();
-        let works: BTreeSet<Work> =
-            tables.iter().flat_map(groups_of).map(|target| engine.flush_work(&target)).collect();
-        let flushes: Vec<_> = works.into_iter().map(|work| engine.claims.take(work)).collect();
+        // Exclude other flushes, so that no file has data from after the checkpoint.
+        let flushes = engine.claim_flushes(&tables);
         let txn = match engine.log.external() {
             None => self.flush_sealed(&tables)?,
             Some(_) => {
@@ -46,15 +43,20 @@ impl Store {
                 tables.iter().map(|table| table.flushed()).max().unwrap_or(Txn::ZERO)
             }
         };
-        let ids = tables.iter().map(|table| table.id).collect();
-        let configs = engine.tables.config.edit(&[ConfigEdit::Pin { tables: ids, txn }])?;
-        engine.tables.fragments.update_pins(&configs);
+        // Nobody replaces files or drops a table until the references are counted.
+        let _turns: Vec<Publishing<'_>> = tables.iter().map(|table| table.publish()).collect();
+        let _keeping = engine.tables.keeping.lock();
+        let (ids, config) = (tables.iter().map(|table| table.id).collect(), &engine.tables.config);
+        let configs = config.edit(&[ConfigEdit::Pin { tables: ids, txn }])?;
         let checkpoint = configs.checkpoints.get(&configs.last_checkpoint);
-        Ok((**checkpoint.expect("it was just created")).clone())
+        let checkpoint = checkpoint.expect("it was just created");
+        engine.tables.fragments.keep(checkpoint.files());
+        Ok((**checkpoint).clone())
     }
 
-    /// Flushes the tables up to one txn, and returns it.
-    fn flush_sealed(&self, tables: &[Arc<Table>]) -> Result<Txn> {
+    /// Flushes the tables up to one txn, and returns it. The caller has claimed all
+    /// flushes of the tables.
+    pub(super) fn flush_sealed(&self, tables: &[Arc<Table>]) -> Result<Txn> {
         let engine = &self.engine;
         let txn = self.seal_all(tables);
         engine.log.wait_durable(txn.raw())?;
@@ -92,16 +94,11 @@ impl Store {
     pub fn release_checkpoint(&self, id: u64) -> Result<()> {
         self.check_open()?;
         let tables = &self.engine.tables;
+        let _keeping = tables.keeping.lock();
         let before = tables.config.read()?;
         let released = before.checkpoints.get(&id).ok_or(Error::UnknownCheckpoint(id))?;
-        let configs = tables.config.edit(&[ConfigEdit::Unpin { checkpoint: id }])?;
-        tables.fragments.update_pins(&configs);
-        for file in released.files() {
-            let named = configs.files().any(|kept| kept.name == file.name);
-            if !named && !tables.fragments.is_pinned(file.name) {
-                tables.fragments.remove(file.name);
-            }
-        }
+        tables.config.edit(&[ConfigEdit::Unpin { checkpoint: id }])?;
+        tables.fragments.release(released.files());
         Ok(())
     }
 
@@ -126,7 +123,7 @@ impl Store {
             copy(files, &source.join(FRAGMENTS_DIR).join(&name), &fragments.join(&name))?;
         }
         files.sync_dir(&fragments).map_err(|e| Error::io("syncing", &fragments, e))?;
-        let tables = checkpoint.tables.iter().map(|table| (table.id, table.clone()));
+        let tables = checkpoint.tables.iter().map(|table| (table.id, loaded(table)));
         let tablets = checkpoint.tables.iter().flat_map(|table| table.tablets.iter());
         let configs = Configs {
             store_id: world.random.next_u64(),
@@ -143,7 +140,40 @@ impl Store {
     }
 }
 
-fn groups_of(table: &Arc<Table>) -> impl Iterator<Item = FlushTarget> + use<> {
+impl Engine {
+    /// Claims the flushes of all groups of some tables, which are in the order of their
+    /// ids.
+    pub(super) fn claim_flushes(&self, tables: &[Arc<Table>]) -> Vec<Claim<'_>> {
+        let works = || -> BTreeSet<Work> {
+            tables.iter().flat_map(groups_of).map(|target| self.flush_work(&target)).collect()
+        };
+        loop {
+            let before = works();
+            let flushes: Vec<_> = before.iter().map(|&work| self.claims.take(work)).collect();
+            // Groups change only by callers with all of these claims.
+            if works() == before {
+                return flushes;
+            }
+        }
+    }
+}
+
+/// Returns the table with all tablets loaded: a new store serves all its rows.
+fn loaded(table: &Arc<TableConfig>) -> Arc<TableConfig> {
+    let mut table = table.clone();
+    let unloaded: Vec<_> = table.tablets.iter().filter(|tablet| !tablet.loaded).cloned().collect();
+    if !unloaded.is_empty() {
+        let load = |tablet: Arc<TabletConfig>| {
+            let load = tablet.load.saturating_add(1);
+            Arc::new(TabletConfig { loaded: true, load, ..(*tablet).clone() })
+        };
+        Arc::make_mut(&mut table).tablets.replace(unloaded.into_iter().map(load));
+    }
+    table
+}
+
+/// Returns what to flush of a table: each of its groups.
+pub(super) fn groups_of(table: &Arc<Table>) -> impl Iterator<Item = FlushTarget> + use<> {
     let (table, groups) = (table.clone(), table.version().memory.len());
     (0..groups).map(move |group| FlushTarget { table: table.clone(), group })
 }

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::tablet::{Table, TabletKey};
 use crate::txn::Txn;
 use crate::workers::choose;
-use crate::workers::claims::{Claim, Work};
+use crate::workers::claims::Work;
 use crate::workers::compact::{CompactionHost, compact};
 
 impl Engine {
@@ -20,26 +20,36 @@ impl Engine {
         compact(&self.tables, &table, choice, self)
     }
 
-    /// Compacts each chain of a table into one run. Waits for running
-    /// compactions.
+    /// Compacts each chain of a table into one run, except in tablets that are not
+    /// loaded. Waits for running compactions.
     pub fn compact_table(&self, table: &Table) -> Result<()> {
-        // The tablets may be split and joined meanwhile.
         let mut row = Some(Vec::new());
         while let Some(start) = row {
-            let tablet = table.version().tablets.of(&start).key();
-            // Holding the version during the loop would pin its memory.
-            let groups = table.version().memory.len();
-            for group in 0..groups {
-                self.compact_chain(table, &tablet, group)?;
-            }
-            let version = table.version();
-            row = match tablet.find(&version.tablets) {
-                Some(tablet) => tablet.rows.end.clone(),
-                None if self.proceed(table) => Some(start),
-                None => None,
-            };
+            row = self.compact_tablet(table, &start)?;
         }
         Ok(())
+    }
+
+    /// Compacts each chain of the tablet with `row` into one run, if it is loaded. Returns
+    /// where to continue: at the end of the tablet, or at `row` if the tablet was split or
+    /// joined meanwhile; `None` after the last tablet.
+    pub fn compact_tablet(&self, table: &Table, row: &[u8]) -> Result<Option<Vec<u8>>> {
+        let tablet = table.version().tablets.of(row).clone();
+        if !tablet.state.can_read() {
+            return Ok(tablet.rows.end.clone());
+        }
+        let tablet = tablet.key();
+        // Holding the version during the loop would pin its memory.
+        let groups = table.version().memory.len();
+        for group in 0..groups {
+            self.compact_chain(table, &tablet, group)?;
+        }
+        let version = table.version();
+        Ok(match tablet.find(&version.tablets) {
+            Some(tablet) => tablet.rows.end.clone(),
+            None if self.proceed(table) => Some(row.to_vec()),
+            None => None,
+        })
     }
 
     fn compact_chain(&self, table: &Table, tablet: &TabletKey, group: usize) -> Result<()> {
@@ -54,20 +64,6 @@ impl Engine {
             self.failures.succeeded(work);
         }
         Ok(())
-    }
-
-    /// Claims all chains of a table, so that none is compacted meanwhile.
-    pub(super) fn claim_chains(&self, table: &Table) -> Vec<Claim<'_>> {
-        let version = table.version();
-        let groups = version.memory.len();
-        let works = version.tablets.iter().flat_map(|tablet| {
-            let (table, tablet) = (table.id, tablet.id);
-            (0..groups).map(move |group| Work::Compact { table, tablet, group })
-        });
-        // Claims are taken in the order of the ids, which is not that of the rows.
-        let mut works: Vec<Work> = works.collect();
-        works.sort_unstable();
-        works.into_iter().map(|work| self.claims.take(work)).collect()
     }
 }
 
@@ -112,7 +108,7 @@ mod tests {
     fn add_disordered_file(store: &Store, table: TableId) -> Reference {
         let tables = &store.engine.tables;
         let (name, path) = tables.fragments.mint();
-        let mut writer = tables.fragments.create(&path, FragmentOptions::default()).unwrap();
+        let mut writer = tables.fragments.create(name, &path, FragmentOptions::default()).unwrap();
         writer.accept_any_order();
         let txn = Txn::from_raw(1).unwrap();
         for row in [b"a", b"c", b"b", b"d"] {
@@ -130,6 +126,7 @@ mod tests {
             txn_min: txn,
             txn_max: txn,
             rows: None,
+            families: None,
             facts: Some(file_facts(&meta, held.clone())),
             share: meta.stored_bytes,
             unit: 0,

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use super::bounds::Bounds;
+use super::collection::Collection;
 use super::group_commit::GroupCommit;
 use super::log_mode::LogMode;
 use super::stats::Counters;
 use super::waiters::Waiters;
 use crate::error::{Error, Result};
-use crate::sync::Mutex;
+use crate::sync::NoIoMutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::tablet::{Table, Tables};
 use crate::txn::Txn;
@@ -24,7 +26,9 @@ pub struct Engine {
     pub(super) log: LogMode,
     /// The apply lock: held while a commit gets its txn and enters memory and
     /// the log queue.
-    pub(super) sequencer: Mutex<Sequencer>,
+    pub(super) sequencer: NoIoMutex<Sequencer>,
+    /// Whether a spare generation of txns was asked for.
+    pub(super) generation_wanted: AtomicBool,
     /// The newest commit in memory and in the log's queue.
     pub(super) latest: AtomicU64,
     pub(super) conflicts: ConflictMemory,
@@ -41,6 +45,11 @@ pub struct Engine {
     pub(super) group_commit: GroupCommit,
     /// Commits waiting for admission.
     pub(super) waiters: Arc<Waiters>,
+    /// Splits and joins that the store chooses.
+    pub(super) bounds: Bounds,
+    /// Number of tablets that are being loaded.
+    pub(super) loading: AtomicUsize,
+    pub(super) collection: Collection,
     pub(super) counters: Counters,
     pub(super) stopping: AtomicBool,
     pub(super) closed: AtomicBool,

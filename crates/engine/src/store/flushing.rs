@@ -106,8 +106,13 @@ impl Engine {
 
 impl FlushLog for Engine {
     fn seal(&self, table: &Table, group: usize) {
+        let clock = &self.tables.world.clock;
         let _no_writers = self.sequencer.lock();
+        let begun = clock.elapsed();
         table.seal(group, &self.tables.resources.budget);
+        let nanos = clock.elapsed().saturating_sub(begun).as_nanos();
+        let nanos = u64::try_from(nanos).unwrap_or(u64::MAX);
+        self.counters.seal_nanos_max.fetch_max(nanos, Ordering::Relaxed);
     }
 
     fn wait_durable(&self, txn: Txn) -> Result<()> {

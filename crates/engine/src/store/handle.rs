@@ -114,9 +114,8 @@ impl Store {
             return Vec::new();
         }
         let tables = engine.tables.map.all();
-        let stopped = tables.values().filter(|table| engine.is_table_stopped(table));
         let failing =
-            stopped.filter_map(|table| Some((table, engine.failures.of_chains(table.id)?)));
+            tables.values().filter_map(|table| Some((table, engine.table_failure(table)?)));
         failing
             .filter(|(_, error)| !matches!(error, Error::DiskFull { .. }))
             .map(|(table, error)| (table.name.clone(), error))
@@ -158,7 +157,9 @@ impl Store {
     pub fn step(&self) -> Result<bool> {
         self.check_open()?;
         self.engine.log.drive(Durability::Durable)?;
-        Ok(self.engine.flush_due()? || self.engine.compact_due()?)
+        Ok(self.engine.flush_due()?
+            || self.engine.compact_due()?
+            || self.engine.change_bounds_due()?)
     }
 
     /// Returns the current config.

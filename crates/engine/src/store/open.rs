@@ -5,6 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use super::bounds::Bounds;
+use super::collection::Collection;
 use super::engine::Engine;
 use super::external::ExternalLog;
 use super::group_commit::GroupCommit;
@@ -20,9 +22,9 @@ use crate::error::{Error, Result};
 use crate::log::{GroupLog, LogEvent, LogWriter};
 use crate::options::Options;
 use crate::resources::Resources;
-use crate::sync::Mutex;
+use crate::sync::NoIoMutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64};
-use crate::tablet::{FRAGMENTS_DIR, Tables};
+use crate::tablet::{FRAGMENTS_DIR, Tables, WrapRows};
 use crate::txn::Txn;
 use crate::workers::claims::Claims;
 use crate::workers::failures::Failures;
@@ -48,9 +50,21 @@ impl Store {
         world: World,
         resources: Resources,
     ) -> Result<Store> {
+        Store::open_with_rows(dir, options, world, resources, &|rows| rows)
+    }
+
+    /// Like `open_with`, for a store that changes the rows of its tablets through what
+    /// `wrap` makes of those in the manifest.
+    pub fn open_with_rows(
+        dir: &Path,
+        options: Options,
+        world: World,
+        resources: Resources,
+        wrap: &WrapRows<'_>,
+    ) -> Result<Store> {
         let lock = prepare_dir(&*world.files, dir, &[LOG_DIR, FRAGMENTS_DIR])?;
         let manifest = open_manifest(&world, dir, None)?;
-        let (tables, configs) = load(dir, options, world, resources, manifest)?;
+        let (tables, configs) = load(dir, options, world, resources, manifest, wrap)?;
         let log = open_log(dir, &tables, &configs)?;
         Store::start(dir, lock, tables, &configs, LogMode::Own(log))
     }
@@ -71,7 +85,7 @@ impl Store {
     ) -> Result<Store> {
         let lock = prepare_dir(&*world.files, dir, &[FRAGMENTS_DIR])?;
         let manifest = open_manifest(&world, dir, Some(0))?;
-        let (tables, configs) = load(dir, options, world, resources, manifest)?;
+        let (tables, configs) = load(dir, options, world, resources, manifest, &|rows| rows)?;
         let flushed = configs.flushed_index.unwrap_or(0);
         let last_table = TableId(configs.last_table);
         let external = ExternalLog::new(Txn::base(configs.generation), flushed, last_table);
@@ -100,7 +114,8 @@ impl Store {
             }));
         }
         let engine = Arc::new(Engine {
-            sequencer: Mutex::new(Sequencer::new(base, memory.generation_commits_max)),
+            sequencer: NoIoMutex::new(Sequencer::new(base, memory.generation_commits_max)),
+            generation_wanted: AtomicBool::new(false),
             latest: AtomicU64::new(base.raw()),
             conflicts: ConflictMemory::new(memory.conflict_slots, base),
             floor: base,
@@ -111,6 +126,9 @@ impl Store {
             large_compactions: AtomicUsize::new(0),
             group_commit: GroupCommit::default(),
             waiters: waiters.clone(),
+            bounds: Bounds::default(),
+            loading: AtomicUsize::new(0),
+            collection: Collection::default(),
             counters: Counters::default(),
             stopping: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -135,11 +153,12 @@ fn load(
     world: World,
     resources: Resources,
     manifest: Manifest,
+    wrap: &WrapRows<'_>,
 ) -> Result<(Tables, Arc<Configs>)> {
     // The numbers must be durable before any file name or txn uses them.
     let revision = manifest.read()?.revision;
-    let configs = manifest.edit(revision, &[ConfigEdit::TakeEpoch])?;
-    let tables = Tables::load(dir, world, options, resources, Box::new(manifest))?;
+    let configs = manifest.edit(revision, &[ConfigEdit::TakeIncarnation])?;
+    let tables = Tables::load(dir, world, options, resources, Box::new(manifest), wrap)?;
     Ok((tables, configs))
 }
 

@@ -3,7 +3,7 @@
 //! The workers form one pool with two lanes. The urgent lane, at normal
 //! priority, does what writers wait for or soon will: flushes, and compactions of
 //! chains so long that writers are delayed. The background lane, at low
-//! priority, does all other compactions, small ones first. Each job is one flush or
+//! priority, does all other compactions, small ones first, and splits and joins tablets. Each job is one flush or
 //! one step of a compaction, so that no chain waits for a large compaction of
 //! another. (A thread that has lowered its priority cannot raise it again without
 //! privileges, so a flush on the background lane would block the writers that wait
@@ -20,8 +20,10 @@ use std::thread;
 use std::time::Duration;
 
 use super::engine::Engine;
+use crate::error::Result;
 use crate::log::GroupLog;
-use crate::tablet::Table;
+use crate::tablet::{Table, TabletKey};
+use crate::workers::bounds::SplitReason;
 use crate::workers::choose::{self, Choice, Due};
 use crate::workers::claims::{Claim, Work};
 use crate::workers::compact::compact_step;
@@ -39,13 +41,25 @@ enum Lane {
 
 /// A worker's next job.
 pub(super) struct Job<'a> {
-    claim: Claim<'a>,
+    pub(super) claim: Claim<'a>,
     pub(super) task: Task<'a>,
 }
 
 pub(super) enum Task<'a> {
     Flush(FlushTarget),
     Compact(Compaction<'a>),
+    Split {
+        table: Arc<Table>,
+        tablet: TabletKey,
+        reason: SplitReason,
+        _slot: Slot<'a>,
+    },
+    /// Joins a tablet with the one before it.
+    Join {
+        table: Arc<Table>,
+        upper: TabletKey,
+        _slot: Slot<'a>,
+    },
 }
 
 pub(super) struct Compaction<'a> {
@@ -67,8 +81,16 @@ impl Task<'_> {
     }
 }
 
-/// A slot for long work in a lane. One thread per lane is always kept free.
+/// A slot for work of which there is a limited amount at a time.
 pub(super) struct Slot<'a>(&'a AtomicUsize);
+
+impl<'a> Slot<'a> {
+    /// Takes one of `slots` slots, if one is free.
+    pub(super) fn take(taken: &'a AtomicUsize, slots: usize) -> Option<Slot<'a>> {
+        let slot = Slot(taken);
+        (taken.fetch_add(1, Ordering::AcqRel) < slots).then_some(slot)
+    }
+}
 
 impl Drop for Slot<'_> {
     fn drop(&mut self) {
@@ -125,6 +147,7 @@ impl Engine {
             Lane::Background => &self.claims.background,
         };
         while !self.is_stopping() {
+            self.provide_generation();
             let Some(job) = self.next_job(lane) else {
                 signal.wait(self.until_next(lane));
                 continue;
@@ -135,14 +158,21 @@ impl Engine {
         }
     }
 
-    fn run_job(&self, job: Job<'_>) {
-        let work = job.claim.work;
-        let outcome = match &job.task {
+    /// Does a job.
+    pub(super) fn run_task(&self, job: &Job<'_>) -> Result<()> {
+        match &job.task {
             Task::Flush(target) => self.flush_claimed(&job.claim, target).map(drop),
             Task::Compact(Compaction { table, choice, .. }) => {
                 compact_step(&self.tables, table, choice, self).map(drop)
             }
-        };
+            Task::Split { table, tablet, reason, .. } => self.split_tablet(table, tablet, *reason),
+            Task::Join { table, upper, .. } => self.join_tablets(table, upper),
+        }
+    }
+
+    fn run_job(&self, job: Job<'_>) {
+        let work = job.claim.work;
+        let outcome = self.run_task(&job);
         match outcome {
             Ok(()) => self.failures.succeeded(work),
             Err(error) => {
@@ -186,6 +216,7 @@ impl Engine {
                 let mine = |due: &Due| helps || !self.is_urgent(due);
                 let large = |due: &Due| due.bytes > self.tables.options.compact.output_bytes;
                 self.claim_compaction(|due| mine(due) && !large(due), |_| None)
+                    .or_else(|| self.claim_bounds())
                     .or_else(|| self.claim_compaction(mine, |_| Some(&self.large_compactions)))
             }
         }
@@ -218,13 +249,8 @@ impl Engine {
             }
             let slot = match slots(&due) {
                 None => None,
-                Some(taken) => {
-                    let slot = Slot(taken);
-                    if taken.fetch_add(1, Ordering::AcqRel) + 1 >= self.lane_threads {
-                        return None;
-                    }
-                    Some(slot)
-                }
+                // One thread of each lane is kept free for other work.
+                Some(taken) => Some(Slot::take(taken, self.lane_threads - 1)?),
             };
             let Some(claim) = self.claims.try_take(work) else { continue };
             // Choose again: another thread may have changed the chain before it
@@ -240,7 +266,10 @@ impl Engine {
 
     /// Returns how long a lane may sleep unless it is woken.
     fn until_next(&self, lane: Lane) -> Option<Duration> {
-        let age = (lane == Lane::Urgent).then(|| self.until_age_flush()).flatten();
-        age.into_iter().chain(self.failures.next_retry()).min()
+        let due = match lane {
+            Lane::Urgent => self.until_age_flush(),
+            Lane::Background => self.until_bounds_check(),
+        };
+        due.into_iter().chain(self.failures.next_retry()).min()
     }
 }

@@ -10,6 +10,7 @@ use crate::merge::{CellView, Flow};
 use crate::read::{BatchLimits, FirstCell, Place, Scan, ScanSpec, Snapshot, View};
 use crate::tablet::{GroupMemory, TableSizes};
 use crate::txn::Txn;
+use crate::world::WaitScope;
 
 impl Store {
     /// Takes a snapshot of everything durable so far. It is valid for a limited
@@ -30,6 +31,7 @@ impl Store {
         spec: ScanSpec,
         mut sink: impl FnMut(&CellView<'_>),
     ) -> Result<Txn> {
+        let _wait = WaitScope::enter();
         if let [range] = &spec.rows[..]
             && let Some(row) = range.single_row()
         {

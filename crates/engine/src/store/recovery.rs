@@ -183,7 +183,7 @@ fn insert(tables: &Tables, prepared: &mut PreparedTable<'_>, txn: Txn, commit: &
             prepared.retain_rows(group, |row| is_missing(version.tablets.of(row)));
         }
         memory.active_since.get_or_init(|| tables.world.clock.elapsed());
-        for range in &prepared.ranges {
+        for range in prepared.ranges_of(group) {
             if !some_flushed {
                 memory.active.insert_range_tombstone(range, txn);
                 continue;

@@ -19,6 +19,10 @@ pub struct Counters {
     pub compactions: AtomicU64,
     pub compaction_parts: AtomicU64,
     pub joins: AtomicU64,
+    pub tablet_splits: AtomicU64,
+    pub tablet_joins: AtomicU64,
+    /// The longest time for which writers were excluded to seal memory.
+    pub seal_nanos_max: AtomicU64,
     pub for_memory: Delay,
     pub for_chains: Delay,
     pub for_log: Delay,
@@ -79,6 +83,11 @@ pub struct StoreStats {
     pub compaction_parts: u64,
     /// Compactions that joined runs without rewriting them.
     pub joins: u64,
+    /// Tablets that were split, and pairs that were joined, by the store itself or by call.
+    pub tablet_splits: u64,
+    pub tablet_joins: u64,
+    /// The longest time for which writers were excluded to seal memory.
+    pub seal_longest: Duration,
     /// Commits that waited for memory, and their total waiting time.
     pub throttled: u64,
     pub throttled_micros: u64,
@@ -122,6 +131,11 @@ impl Engine {
             compactions: self.counters.compactions.load(Ordering::Relaxed),
             compaction_parts: self.counters.compaction_parts.load(Ordering::Relaxed),
             joins: self.counters.joins.load(Ordering::Relaxed),
+            tablet_splits: self.counters.tablet_splits.load(Ordering::Relaxed),
+            tablet_joins: self.counters.tablet_joins.load(Ordering::Relaxed),
+            seal_longest: Duration::from_nanos(
+                self.counters.seal_nanos_max.load(Ordering::Relaxed),
+            ),
             throttled: self.counters.for_memory.commits(),
             throttled_micros: self.counters.for_memory.micros(),
             throttled_by_chains: self.counters.for_chains.commits(),

@@ -1,10 +1,12 @@
-//! Queue of commits waiting for admission: what each one waits for, which one
-//! to wake after a change, and the timer for delays and deadlines.
+//! Queue of commits waiting for admission, and of requests waiting for a tablet: what
+//! each one waits for, which one to wake after a change, and the timer for delays and
+//! deadlines.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
 use std::time::Instant;
 
+use crate::config::TabletId;
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::{Condvar, Mutex};
 
@@ -19,9 +21,11 @@ pub enum Stage {
     Memory,
     /// Space in the log.
     Space,
+    /// A tablet that is being loaded. Requests, not commits, wait for it.
+    Load,
 }
 
-const STAGES: usize = Stage::Space as usize + 1;
+const STAGES: usize = Stage::Load as usize + 1;
 
 #[derive(Default)]
 pub struct Waiters {
@@ -41,6 +45,8 @@ struct WaiterQueue {
     /// Number of waiters per stage.
     counts: [usize; STAGES],
     last_ticket: u64,
+    /// Number of waiters per tablet that is being loaded.
+    per_tablet: BTreeMap<TabletId, usize>,
     timers: BTreeSet<(Instant, u64)>,
     ended: bool,
 }
@@ -49,21 +55,31 @@ struct Waiter {
     stage: Stage,
     waker: Option<Waker>,
     timer: Option<Instant>,
+    /// The tablet that it waits for, in the stage `Load`.
+    tablet: Option<TabletId>,
 }
 
 impl Waiters {
-    /// Adds a waiter and returns its ticket; `None` if `waiters_max` are
-    /// waiting already.
+    /// Adds a commit and returns its ticket; `None` if `waiters_max` are waiting
+    /// already.
     pub fn enter(&self, waiters_max: usize) -> Option<u64> {
         let mut state = self.state.lock();
-        if state.waiting.len() >= waiters_max {
+        if state.waiting.len() - state.counts[Stage::Load as usize] >= waiters_max {
             return None;
         }
-        state.last_ticket += 1;
-        let ticket = state.last_ticket;
-        state.waiting.insert(ticket, Waiter { stage: Stage::Chains, waker: None, timer: None });
-        state.counts[Stage::Chains as usize] += 1;
-        Some(ticket)
+        Some(state.add(Stage::Chains, None))
+    }
+
+    /// Adds a request for a tablet that is being loaded and returns its ticket; `None`
+    /// if `waiters_max` wait for that tablet already.
+    pub fn enter_load(&self, tablet: TabletId, waiters_max: usize) -> Option<u64> {
+        let mut state = self.state.lock();
+        let waiting = state.per_tablet.entry(tablet).or_default();
+        if *waiting >= waiters_max {
+            return None;
+        }
+        *waiting += 1;
+        Some(state.add(Stage::Load, Some(tablet)))
     }
 
     /// Registers a waiter to be woken when its stage may be over, or at
@@ -104,6 +120,9 @@ impl Waiters {
             let waiter = state.waiting.remove(&ticket).expect("a waiter leaves once");
             if let Some(timer) = waiter.timer {
                 state.timers.remove(&(timer, ticket));
+            }
+            if let Some(tablet) = waiter.tablet {
+                state.leave_tablet(tablet);
             }
             self.count(waiter.stage, Stage::Chains);
             state.counts[waiter.stage as usize] -= 1;
@@ -202,6 +221,23 @@ impl Waiters {
     }
 }
 
+impl WaiterQueue {
+    fn add(&mut self, stage: Stage, tablet: Option<TabletId>) -> u64 {
+        self.last_ticket += 1;
+        self.waiting.insert(self.last_ticket, Waiter { stage, waker: None, timer: None, tablet });
+        self.counts[stage as usize] += 1;
+        self.last_ticket
+    }
+
+    fn leave_tablet(&mut self, tablet: TabletId) {
+        let waiting = self.per_tablet.get_mut(&tablet).expect("counted when it entered");
+        *waiting -= 1;
+        if *waiting == 0 {
+            self.per_tablet.remove(&tablet);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -226,6 +262,23 @@ mod tests {
         assert!(waiters.enter(1).is_some());
         waiters.end_timer();
         thread.join().unwrap();
+    }
+
+    #[test]
+    fn scale_7_6_each_tablet_has_a_limited_number_of_waiters_apart_from_commits() {
+        let waiters = Waiters::default();
+        let tablets = [1, 2].map(|number| TabletId { incarnation: 1, number });
+        let first = waiters.enter_load(tablets[0], 1).unwrap();
+        assert!(waiters.enter_load(tablets[0], 1).is_none());
+        let second = waiters.enter_load(tablets[1], 1).unwrap();
+        let commit = waiters.enter(1).unwrap();
+        assert!(waiters.enter(1).is_none(), "one commit waits already");
+        waiters.leave(first);
+        let again = waiters.enter_load(tablets[0], 1).unwrap();
+        for ticket in [second, commit, again] {
+            waiters.leave(ticket);
+        }
+        assert!(waiters.state.lock().per_tablet.is_empty());
     }
 
     #[test]

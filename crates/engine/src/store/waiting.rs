@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::admission::Need;
 use super::engine::Engine;
 use super::stats::Delay;
+use super::touched::Touched;
 use super::waiters::Stage;
 use crate::budget::{Charge, MemoryReservation};
 use crate::error::{Error, Result};
@@ -67,7 +68,7 @@ impl<'a> Waiting<'a> {
             });
         };
         let now = Instant::now();
-        let longest = need.tables.iter().map(|table| table.chain_longest()).max().unwrap_or(0);
+        let longest = need.touched.iter().map(Touched::chain_longest).max().unwrap_or(0);
         let too_long = longest.checked_sub(options.compact.chain_slow);
         Ok(Waiting {
             engine,
@@ -132,6 +133,7 @@ impl<'a> Waiting<'a> {
                     Ok(Poll::Pending) => Poll::Pending,
                     Err(error) => return Poll::Ready(Err(error)),
                 },
+                Stage::Load => unreachable!("commits do not wait for tablets"),
             };
             let Poll::Ready(next) = next else {
                 self.begin_stage();
@@ -155,10 +157,7 @@ impl<'a> Waiting<'a> {
         }
         engine.check_failure()?;
         let failure = match self.stage {
-            Stage::Chains if engine.failures.any() && engine.is_stopped(&self.need) => {
-                let mut tables = self.need.tables.iter();
-                tables.find_map(|table| engine.failures.of_chains(table.id))
-            }
+            Stage::Chains if engine.failures.any() => engine.stopping_failure(&self.need.touched),
             _ => None,
         };
         if let Some(error) = failure {
@@ -169,6 +168,7 @@ impl<'a> Waiting<'a> {
                 Stage::Chains => "compaction is behind",
                 Stage::Queue | Stage::Space => "the log is behind",
                 Stage::Memory => "memory is full and flushing is behind",
+                Stage::Load => unreachable!("commits do not wait for tablets"),
             };
             return Err(Error::Overloaded { what, retry_after: RETRY_AFTER });
         }
@@ -179,7 +179,8 @@ impl<'a> Waiting<'a> {
     /// reads have to merge too many runs.
     fn poll_chains(&mut self) -> Poll<()> {
         let engine = self.engine;
-        if !engine.is_slowed(self.need.tables.iter()) {
+        let chain_slow = engine.tables.options.compact.chain_slow;
+        if self.need.touched.iter().all(|touched| touched.chain_longest() < chain_slow) {
             self.pause_until = None;
             return Poll::Ready(());
         }
@@ -188,7 +189,7 @@ impl<'a> Waiting<'a> {
         if self.pause_until.is_some_and(over) {
             self.pause_until = None;
         }
-        if self.pause_until.is_some() || engine.is_stopped(&self.need) {
+        if self.pause_until.is_some() || engine.is_stopped(&self.need.touched) {
             return Poll::Pending;
         }
         Poll::Ready(())
@@ -262,6 +263,7 @@ impl<'a> Waiting<'a> {
             Stage::Chains => &counters.for_chains,
             Stage::Queue | Stage::Space => &counters.for_log,
             Stage::Memory => &counters.for_memory,
+            Stage::Load => unreachable!("commits do not wait for tablets"),
         }
     }
 }
@@ -282,48 +284,29 @@ fn chain_pause(too_many: usize) -> Duration {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
     use std::path::Path;
     use std::sync::Arc;
     use std::task::Waker;
 
     use super::*;
-    use crate::cell::commit::CommitBuilder;
+    use crate::cell::commit::{Commit, CommitBuilder, TableId};
+    use crate::cell::rows::RowRange;
     use crate::durability::Durability;
     use crate::options::Options;
     use crate::schema::{Family, Schema};
     use crate::store::Store;
     use crate::txn::Txn;
     use crate::workers::choose;
-    use crate::world::sim::SimFiles;
-    use crate::world::{Joiner, Priority, SeededRandom, Spawner, SystemClock, World};
+    use crate::world::sim::{OnlyThreads, SimFiles};
+    use crate::world::{SeededRandom, SystemClock, World};
 
-    /// Starts no workers.
-    struct Nobody;
-
-    impl Spawner for Nobody {
-        fn spawn(
-            &self,
-            _: &str,
-            _: Priority,
-            _: Box<dyn FnOnce() + Send>,
-        ) -> io::Result<Box<dyn Joiner>> {
-            Ok(Box::new(Nobody))
-        }
-    }
-
-    impl Joiner for Nobody {
-        fn join(self: Box<Self>) {}
-    }
-
-    #[test]
-    fn a_chain_is_examined_once_per_event_however_many_commits_wait_for_it() {
-        const WAITERS: usize = 200;
+    /// Opens a store without workers, in which the third run of a chain stops writers.
+    fn without_workers(splits: Vec<Vec<u8>>) -> (Store, TableId) {
         let world = World {
             clock: Arc::new(SystemClock::new()),
             files: Arc::new(SimFiles::new(1)),
             random: Arc::new(SeededRandom::new(1)),
-            spawner: Some(Arc::new(Nobody)),
+            spawner: Some(Arc::new(OnlyThreads(&[]))),
         };
         let mut options = Options::default();
         options.compact.chain_min = 2;
@@ -331,7 +314,14 @@ mod tests {
         options.compact.chain_stop = 3;
         let store = Store::open(Path::new("/store"), options, world).unwrap();
         let schema = Schema::with_families([Family::new("f")]).unwrap();
-        let table = store.create_table("t", schema).unwrap();
+        let table = store.create_table_with_splits("t", schema, splits).unwrap();
+        (store, table)
+    }
+
+    #[test]
+    fn a_chain_is_examined_once_per_event_however_many_commits_wait_for_it() {
+        const WAITERS: usize = 200;
+        let (store, table) = without_workers(Vec::new());
         let mut commit = CommitBuilder::new();
         commit.table(table).row(b"r").set(b"f", b"", 0, b"v");
         let commit = commit.finish();
@@ -356,6 +346,31 @@ mod tests {
         store.compact(table).unwrap();
         let mut context = Context::from_waker(Waker::noop());
         assert!(waiting[0].as_mut().poll(&mut context).is_ready(), "the chain is short");
+    }
+
+    #[test]
+    fn scale_1_6_a_long_chain_delays_only_commits_to_its_tablet() {
+        let (store, table) = without_workers(vec![b"m".to_vec()]);
+        let commit_to = |rows: &[&[u8]]| {
+            let mut commit = CommitBuilder::new();
+            commit.table(table);
+            rows.iter().for_each(|row| _ = commit.row(row).set(b"f", b"", 0, b"v"));
+            commit.finish()
+        };
+        for _ in 0..3 {
+            store.apply(&commit_to(&[b"x"]), Txn::MAX, Durability::Durable).unwrap();
+            store.flush(table).unwrap();
+        }
+        let is_admitted = |commit: &Commit| {
+            let mut admission = Box::pin(store.admit(commit));
+            admission.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
+        };
+        assert!(is_admitted(&commit_to(&[b"a"])));
+        assert!(!is_admitted(&commit_to(&[b"x"])));
+        assert!(!is_admitted(&commit_to(&[b"a", b"m"])));
+        let mut everything = CommitBuilder::new();
+        everything.table(table).delete_range(&RowRange::all());
+        assert!(!is_admitted(&everything.finish()));
     }
 
     #[test]

@@ -11,11 +11,12 @@ use crate::cache::BlockCache;
 use crate::cell::key;
 use crate::cell::range_tombstone::RangeTombstones;
 use crate::cell::rows::RowRange;
-use crate::config::{FileFacts, FileName, Reference};
+use crate::config::{FileContents, FileFacts, FileName, Reference};
 use crate::error::{Error, Result};
 use crate::fragment::{FileHandle, Fragment, FragmentMeta, KnownSize, SIZE_DIFFERS};
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use crate::sync::{Mutex, assert_io_allowed};
+use crate::world::WaitScope;
 
 /// A fragment file shared by links.
 pub struct LinkedFile {
@@ -85,7 +86,9 @@ impl LinkedFile {
     /// other failure is an error of this call alone.
     #[cold]
     fn open(&self) -> Result<&Arc<Fragment>> {
-        let _opening = self.opening.lock();
+        assert_io_allowed();
+        // A file outside the directory may have to be fetched, by a thread that waits.
+        let _opening = self.handle.remote().is_none().then(|| self.opening.lock());
         if let Some(fragment) = self.fragment.get() {
             return Ok(fragment);
         }
@@ -95,6 +98,7 @@ impl LinkedFile {
         let (handle, cache) = (self.handle.clone(), self.cache.clone());
         match Fragment::open_handle(handle, self.known, self.id, cache) {
             Ok(fragment) => Ok(self.fragment.get_or_init(|| fragment)),
+            Err(error @ Error::NotLocal(_)) => Err(error),
             Err(error) => Err(self.note_loss(error)),
         }
     }
@@ -158,6 +162,20 @@ impl Link {
         }
     }
 
+    /// Returns the families of the file that are live here, in ascending order; `None` for
+    /// all.
+    #[inline]
+    pub fn families(&self) -> Option<&[Vec<u8>]> {
+        self.file.families.as_deref()
+    }
+
+    /// Returns the approximate size of what is live here of some bytes of the file.
+    fn live_bytes(&self, fragment: &Fragment, bytes: u64) -> u64 {
+        let Some(families) = self.families() else { return bytes };
+        let all = fragment.meta().families.len().max(1) as u64;
+        bytes.saturating_mul(families.len() as u64) / all
+    }
+
     /// Returns the part of the link inside `rows`; `None` if it is empty.
     pub fn clipped(self: &Arc<Self>, rows: &RowRange) -> Option<Arc<Link>> {
         let rows = self.rows.intersection(rows);
@@ -179,6 +197,15 @@ impl Link {
         }
         let file = Reference { unit, ..self.file.clone() };
         Arc::new(Link::new(file, self.rows.clone(), self.linked.clone()))
+    }
+
+    /// Fetches the first bytes of the rows from `start` on, if the file is open and outside
+    /// the directory.
+    pub fn prefetch(&self, start: &[u8], bytes_max: u64) {
+        if let Some(fragment) = self.open_fragment() {
+            let key = key::row_start(start.max(&self.rows.start[..]));
+            fragment.prefetch(&key, bytes_max.min(self.file.share));
+        }
     }
 
     /// Returns the open fragment, opened if necessary. `DataLoss`: its rows are lost.
@@ -237,6 +264,10 @@ impl Link {
 
     /// Returns the range tombstones over the rows; `None` if there are none.
     pub fn range_tombstones(&self) -> Result<Option<Arc<RangeTombstones>>> {
+        // Most files have none, and need not be opened to find out.
+        if self.file.facts.as_ref().is_some_and(|facts| !facts.has_spans) {
+            return Ok(None);
+        }
         Ok(self.range_tombstones_of(self.fragment()?))
     }
 
@@ -269,7 +300,9 @@ impl Link {
     /// Returns the approximate size of some of the rows, for which the file is opened.
     pub fn bytes_of(&self, rows: &RowRange) -> u64 {
         match self.fragment() {
-            Ok(fragment) => fragment.estimate_bytes(rows).min(self.file.share),
+            Ok(fragment) => {
+                self.live_bytes(fragment, fragment.estimate_bytes(rows)).min(self.file.share)
+            }
             Err(_) => self.file.share,
         }
     }
@@ -281,7 +314,12 @@ impl Link {
         if self.open_fragment().is_none() && self.loss().is_none() && part == self.rows {
             return self.file.share;
         }
-        self.fragment().map_or(0, |fragment| fragment.estimate_bytes(&part))
+        match self.fragment() {
+            Ok(fragment) => self.live_bytes(fragment, fragment.estimate_bytes(&part)),
+            // An upper bound, until the index is here.
+            Err(Error::NotLocal(_)) => self.file.share,
+            Err(_) => 0,
+        }
     }
 
     /// Calls `with` for stretches of the file in row order, with the approximate rows
@@ -294,8 +332,24 @@ impl Link {
         if self.open_fragment().is_none() && self.file.share < stretch_bytes {
             return with(self.rows.clone(), self.file.share);
         }
+        match self.fragment() {
+            Ok(fragment) => {
+                let mut with = with;
+                fragment
+                    .for_each_stretch(|rows, bytes| with(rows, self.live_bytes(fragment, bytes)));
+            }
+            Err(Error::NotLocal(_)) => with(self.rows.clone(), self.file.share),
+            Err(_) => {}
+        }
+    }
+
+    /// Like `for_each_stretch`, with stretches as short as the index allows, for which the
+    /// file is opened and its index is read.
+    pub fn for_each_read_stretch(&self, mut with: impl FnMut(RowRange, u64)) {
+        let _wait = WaitScope::enter();
         if let Ok(fragment) = self.fragment() {
-            fragment.for_each_stretch(with);
+            fragment
+                .for_each_read_stretch(|rows, bytes| with(rows, self.live_bytes(fragment, bytes)));
         }
     }
 
@@ -309,6 +363,13 @@ impl Link {
         self.file.facts.clone().or_else(of_fragment)
     }
 
+    /// Returns what decides to which groups the file belongs. The file is opened.
+    pub fn contents(&self) -> Result<FileContents> {
+        let meta = self.fragment()?.meta();
+        let deletes = meta.tombstones > 0 || meta.range_tombstones > 0;
+        Ok(FileContents { families: meta.families.clone(), deletes })
+    }
+
     /// Counts this as a reference of the current tablets to the file.
     pub fn add_reference(&self) {
         self.linked.registry.add_reference(self.file.name);
@@ -318,11 +379,6 @@ impl Link {
     /// last reader.
     pub fn remove_reference(&self) {
         self.linked.registry.remove_reference(self.file.name);
-    }
-
-    /// Marks the file for removal after its last reader.
-    pub fn doom(&self) {
-        self.linked.registry.doom(self.file.name);
     }
 
     /// Whether the whole file is readable, as far as is known.
@@ -371,10 +427,12 @@ fn is_disk_error(error: &io::Error) -> bool {
 /// Returns the greatest timestamp of any cell in these fragments, if they have
 /// cells. An unreadable fragment may have any timestamp.
 pub fn timestamp_max<'a>(links: impl Iterator<Item = &'a Arc<Link>>) -> Option<i64> {
-    let of_link = |link: &Arc<Link>| match (&link.file.facts, link.fragment()) {
-        (Some(facts), _) => facts.timestamp_max,
-        (None, Ok(fragment)) => fragment.meta().timestamps.map(|(_, max)| max),
-        (None, Err(_)) => Some(i64::MAX),
+    let of_link = |link: &Arc<Link>| match &link.file.facts {
+        Some(facts) => facts.timestamp_max,
+        None => match link.fragment() {
+            Ok(fragment) => fragment.meta().timestamps.map(|(_, max)| max),
+            Err(_) => Some(i64::MAX),
+        },
     };
     links.filter_map(of_link).max()
 }

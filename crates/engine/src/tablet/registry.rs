@@ -1,30 +1,30 @@
 //! The file registry: how many references the rows of the tables have to each file, and
-//! the file that the links to it share. A file without a reference is removed from the
-//! directory after its last reader, unless a checkpoint needs it.
+//! the file that the links to it share. Backups, deleted tables and checkpoints have
+//! references without links. A file without a reference is removed from the directory
+//! after its last reader.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use super::link::LinkedFile;
 use super::removals::{Removals, Unused};
-use crate::config::{Configs, FileName};
+use crate::config::FileName;
 use crate::fragment::Fragment;
-use crate::sync::Mutex;
+use crate::sync::NoIoMutex;
 use crate::world::Files;
 
 pub struct FileRegistry {
     dir: PathBuf,
-    names: Mutex<Names>,
+    names: NoIoMutex<Names>,
     removals: Removals,
+    /// Whether files without references are removed.
+    removes: bool,
 }
 
 #[derive(Default)]
 struct Names {
     entries: BTreeMap<FileName, Entry>,
-    /// The files that checkpoints need, as of this revision of the config.
-    pinned: BTreeSet<FileName>,
-    pins_revision: u64,
 }
 
 #[derive(Default)]
@@ -41,9 +41,15 @@ impl FileRegistry {
     pub fn new(dir: &Path, files: Arc<dyn Files>) -> FileRegistry {
         FileRegistry {
             dir: dir.to_path_buf(),
-            names: Mutex::default(),
+            names: NoIoMutex::default(),
             removals: Removals::new(files),
+            removes: true,
         }
+    }
+
+    /// Like `new`, for files that are never removed here.
+    pub fn without_removals(dir: &Path, files: Arc<dyn Files>) -> FileRegistry {
+        FileRegistry { removes: false, ..FileRegistry::new(dir, files) }
     }
 
     pub fn path_of(&self, name: FileName) -> PathBuf {
@@ -68,45 +74,31 @@ impl FileRegistry {
         entry.doomed |= entry.references == 0;
     }
 
-    /// Marks a linked file for removal after its last reader, whatever its references.
-    pub fn doom(&self, name: FileName) {
-        self.names.lock().entries.entry(name).or_default().doomed = true;
-    }
-
     /// Returns the number of references to a file.
     #[cfg(test)]
     pub fn references(&self, name: FileName) -> usize {
         self.names.lock().entries.get(&name).map_or(0, |entry| entry.references)
     }
 
-    /// Pins the files that the checkpoints in `configs` need, and no others. Ignores a
-    /// config older than the last one.
-    pub fn update_pins(&self, configs: &Configs) {
-        let pinned = configs.pinned_files().map(|file| file.name).collect();
+    /// Like `remove_reference`, for a reference without a link. Removes the file if it
+    /// was the last one and nobody reads the file.
+    pub fn release(&self, name: FileName) {
         let mut names = self.names.lock();
-        if configs.revision >= names.pins_revision {
-            names.pinned = pinned;
-            names.pins_revision = configs.revision;
+        let entry = names.entries.entry(name).or_default();
+        assert!(entry.references > 0, "a reference is removed once");
+        entry.references -= 1;
+        if entry.references > 0 {
+            return;
         }
-    }
-
-    /// Whether a checkpoint needs the file.
-    pub fn is_pinned(&self, name: FileName) -> bool {
-        self.names.lock().pinned.contains(&name)
-    }
-
-    /// Removes a file that neither tables nor checkpoints refer to, after its last
-    /// reader.
-    pub fn remove(&self, name: FileName) {
-        let mut names = self.names.lock();
-        if let Some(entry) = names.entries.get_mut(&name)
-            && entry.linked.strong_count() > 0
-        {
-            entry.doomed = true;
+        entry.doomed = true;
+        if entry.linked.strong_count() > 0 {
             return;
         }
         names.entries.remove(&name);
         drop(names);
+        if !self.removes {
+            return;
+        }
         self.removals.submit(Unused { fragment: None, path: Some(self.path_of(name)) });
     }
 
@@ -119,6 +111,12 @@ impl FileRegistry {
             entry.linked = Arc::downgrade(&linked);
             linked
         })
+    }
+
+    /// Whether a file has links or references.
+    pub fn is_linked(&self, name: FileName) -> bool {
+        let in_use = |entry: &Entry| entry.references > 0 || entry.linked.strong_count() > 0;
+        self.names.lock().entries.get(&name).is_some_and(in_use)
     }
 
     /// Returns all files that have links.
@@ -146,7 +144,7 @@ impl FileRegistry {
         if doomed || entry.references == 0 {
             names.entries.remove(&name);
         }
-        doomed && !names.pinned.contains(&name)
+        self.removes && doomed
     }
 }
 
@@ -203,15 +201,22 @@ mod tests {
     }
 
     #[test]
-    fn an_older_config_does_not_release_the_files_of_a_newer_checkpoint() {
+    fn scale_6_9_a_file_that_only_backups_refer_to_is_removed_with_the_last_of_them() {
         let sim = SimFiles::new(1);
         let registry = registry(&sim);
-        let newer = Configs { revision: 5, ..Configs::default() };
-        registry.update_pins(&newer);
-        registry.names.lock().pinned.insert(NAME);
-        registry.update_pins(&Configs { revision: 4, ..Configs::default() });
-        assert!(registry.is_pinned(NAME));
-        registry.update_pins(&newer);
-        assert!(!registry.is_pinned(NAME));
+        let exists = || sim.exists(&registry.path_of(NAME)).unwrap();
+        registry.add_reference(NAME);
+        registry.add_reference(NAME);
+        let link = linked(&registry, &sim);
+        registry.add_reference(NAME);
+        drop(link);
+        registry.remove_reference(NAME);
+        registry.release(NAME);
+        assert!(exists() && registry.references(NAME) == 1);
+        let reader = linked(&registry, &sim);
+        registry.release(NAME);
+        assert!(exists(), "it is still being read");
+        drop(reader);
+        assert!(!exists());
     }
 }

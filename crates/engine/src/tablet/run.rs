@@ -4,11 +4,12 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
+use super::family_cursor::FamilyCursor;
 use super::link::Link;
 use crate::cell::range_tombstone::RangeTombstones;
 use crate::cell::rows::RowRange;
 use crate::error::Result;
-use crate::fragment::{CursorOptions, FragmentCursor};
+use crate::fragment::CursorOptions;
 use crate::merge::{Cursor, EntryPlace};
 use crate::txn::Txn;
 
@@ -73,6 +74,15 @@ impl Run {
         self.links.get(at).filter(|link| link.rows.contains(row))
     }
 
+    /// Returns the position of the link that covers `row`; empty if none does.
+    pub fn positions_of_row(&self, row: &[u8]) -> Range<usize> {
+        let ends_by =
+            |link: &Arc<Link>| link.rows.end.as_ref().is_some_and(|end| end.as_slice() <= row);
+        let at = self.links.partition_point(ends_by);
+        let covers = self.links.get(at).is_some_and(|link| link.rows.contains(row));
+        at..at + usize::from(covers)
+    }
+
     /// Returns the positions of the links that overlap `rows`.
     pub fn positions_of(&self, rows: &RowRange) -> Range<usize> {
         let ends_by =
@@ -113,7 +123,7 @@ pub struct RunCursor {
     /// The position of the link that `cursor` is in.
     at: usize,
     /// Positioned within the rows of its link; `None` if not positioned.
-    cursor: Option<FragmentCursor>,
+    cursor: Option<FamilyCursor>,
 }
 
 impl RunCursor {
@@ -122,7 +132,7 @@ impl RunCursor {
     }
 
     /// Moves to link `at` and returns it with its cursor.
-    fn enter(&mut self, at: usize) -> Result<(&Link, &mut FragmentCursor)> {
+    fn enter(&mut self, at: usize) -> Result<(&Link, &mut FamilyCursor)> {
         if self.at != at {
             self.cursor = None;
             self.at = at;
@@ -130,7 +140,7 @@ impl RunCursor {
         let link = &self.run.links[at];
         let cursor = match self.cursor.take() {
             Some(cursor) => cursor,
-            None => link.fragment()?.cursor(&self.options),
+            None => FamilyCursor::new(link, &self.options)?,
         };
         Ok((link, self.cursor.insert(cursor)))
     }
@@ -296,14 +306,21 @@ mod tests {
     use super::*;
     use crate::cache::BlockCache;
     use crate::cell::key;
+    use crate::cell::key::{KeyParts, Level};
     use crate::config::{FileName, Reference};
-    use crate::fragment::testing::{Entries, OneFile, entries, key, options};
+    use crate::fragment::testing::{Entries, FAMILIES, OneFile, entries, key, options};
     use crate::fragment::{FileHandle, FileHandles, FragmentOptions, KnownSize};
     use crate::tablet::link::LinkedFile;
     use crate::tablet::registry::FileRegistry;
 
-    /// Writes all `entries` to one file and links only `rows` of it.
-    fn link(number: u64, entries: &Entries, options: FragmentOptions, rows: RowRange) -> Arc<Link> {
+    /// Writes all `entries` to one file and links only `rows` and `families` of it.
+    fn link(
+        number: u64,
+        entries: &Entries,
+        options: FragmentOptions,
+        rows: RowRange,
+        families: Option<Vec<Vec<u8>>>,
+    ) -> Arc<Link> {
         let file = OneFile::default();
         let meta = file.write(options, entries).unwrap();
         let name = FileName { incarnation: 1, number };
@@ -318,6 +335,7 @@ mod tests {
             txn_min: Txn::ZERO,
             txn_max: Txn::MAX,
             rows: Some(rows.clone()),
+            families,
             facts: None,
             share: meta.stored_bytes,
             unit: 0,
@@ -336,7 +354,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_run_answers_like_one_sorted_map_of_the_rows_that_count(
+        fn a_run_answers_like_one_sorted_map_of_the_rows_and_families_that_count(
             entries in entries(0..80),
             options in options(),
             cuts in prop::collection::btree_set(
@@ -344,6 +362,7 @@ mod tests {
                 1..6,
             ),
             open_end in any::<bool>(),
+            families in prop::option::of(prop::sample::subsequence(FAMILIES.to_vec(), 0..3)),
             targets in prop::collection::vec(key(), 0..20),
         ) {
             // Every other range between two cuts is live, each in its own file.
@@ -354,17 +373,29 @@ mod tests {
                 _ => None,
             });
             let ranges: Vec<RowRange> = ranges.collect();
+            let families = families.map(|list| {
+                let mut list: Vec<Vec<u8>> = list.into_iter().map(<[u8]>::to_vec).collect();
+                list.sort();
+                list
+            });
+            let is_live = |key: &[u8]| {
+                let parts = KeyParts::parse(key).unwrap();
+                parts.level == Level::RowTombstone
+                    || families.as_ref().is_none_or(|list| list.iter().any(|f| f == parts.family(key)))
+            };
             let counting: BTreeMap<_, _> = entries
                 .clone()
                 .into_iter()
                 .filter(|(key, _)| {
                     let row = key::row_of(key).unwrap();
-                    ranges.iter().any(|range| range.contains(&row))
+                    is_live(key) && ranges.iter().any(|range| range.contains(&row))
                 })
                 .collect();
             let links = ranges.iter().enumerate();
-            let links: Vec<_> =
-                links.map(|(at, rows)| link(at as u64, &entries, options, rows.clone())).collect();
+            let links = links.map(|(at, rows)| {
+                link(at as u64, &entries, options, rows.clone(), families.clone())
+            });
+            let links: Vec<_> = links.collect();
             let Some(run) = Run::new(links) else { return Ok(()) };
             let mut cursor = run.cursor(0..ranges.len(), &CursorOptions::default());
             prop_assert!(!cursor.valid());

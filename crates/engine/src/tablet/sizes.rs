@@ -1,5 +1,5 @@
 //! Sizes of tables and parts of them, computed from the config and the
-//! fragments' indexes without reading data.
+//! fragments' indexes without reading data. Hidden families do not count.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ impl TableSizes {
 
     /// Returns the number of bytes that are only in memory.
     pub fn memory_bytes(&self) -> u64 {
-        self.version.memory.iter().map(GroupMemory::bytes).sum::<usize>() as u64
+        self.version.visible_memory().iter().map(GroupMemory::bytes).sum::<usize>() as u64
     }
 
     /// Returns the rows inside a range at which tablets begin, in order.
@@ -58,7 +58,9 @@ impl TableSizes {
     /// Returns rows, each with the approximate size of the stretch of some
     /// fragment that ends there.
     fn points(&self, range: &RowRange, part_bytes: u64) -> Vec<(Vec<u8>, u64)> {
-        let chains = self.version.tablets.overlapping(range).flat_map(|tablet| &tablet.chains);
+        let visible = self.version.schema.visible_groups();
+        let tablets = self.version.tablets.overlapping(range);
+        let chains = tablets.flat_map(|tablet| &tablet.chains[..visible]);
         let links = chains.flat_map(|chain| &chain.runs).flat_map(|run| run.links_of(range));
         let mut points = Vec::new();
         for link in links {

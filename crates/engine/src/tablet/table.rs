@@ -1,14 +1,18 @@
 //! A table: its schema, memory fragments and tablets form an immutable version,
 //! which is replaced as a whole.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::chain::TabletMap;
 use super::link::Link;
+use super::load_samples::LoadSamples;
+use super::turns::Turns;
 use crate::budget::MemoryBudget;
 use crate::cell::commit::TableId;
 use crate::cell::rows::RowRange;
+use crate::config::{TableConfig, TableState, TabletConfigs};
 use crate::memory::MemoryFragment;
 use crate::schema::Schema;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,27 +25,31 @@ pub struct Table {
     version: ArcSwap<TableVersion>,
     /// Number of changes of the schema and of the rows that can be written.
     fence: AtomicU64,
-    /// Held while a change of the tablets is written to the config and then shown
-    /// to readers, so that both change in the same order.
-    publishing: Mutex<()>,
+    /// The order of changes of the tablets.
+    turns: Turns,
+    /// Held while tablets are loaded or unloaded.
+    loads: Mutex<()>,
     /// Number of runs in the version's longest chain, in the low bits below the
     /// version number.
     chain_longest: AtomicU64,
-    /// The last answer of `can_shrink`.
-    shrinkable: Mutex<Option<Shrinkable>>,
+    /// The last answer of `stopped`.
+    stopped: Mutex<Option<Stopped>>,
+    /// Whether the table is being dropped: it takes no more commits.
+    dropping: AtomicBool,
     dropped: AtomicBool,
+    /// How busy its rows are.
+    pub samples: LoadSamples,
     /// The newest commit that touched any row.
     newest: AtomicU64,
     /// The newest commit that deleted a range of rows.
     range_deleted: AtomicU64,
 }
 
-/// Whether compaction can shorten chains, as of a version and an event.
-#[derive(Clone, Copy)]
-struct Shrinkable {
+/// The first rows of the tablets whose writers must stop, as of a version and an event.
+struct Stopped {
     version: u64,
     event: u64,
-    answer: bool,
+    tablets: Arc<BTreeSet<Vec<u8>>>,
 }
 
 /// The state of a table at one point in time.
@@ -53,12 +61,21 @@ pub struct TableVersion {
     /// One per group of the schema.
     pub memory: Vec<GroupMemory>,
     pub tablets: Arc<TabletMap>,
+    /// Whether all tablets take reads and writes.
+    pub all_active: bool,
 }
 
 impl TableVersion {
-    /// Returns the approximate size on disk of a range of rows.
+    /// Returns the memory of the groups without hidden families.
+    pub fn visible_memory(&self) -> &[GroupMemory] {
+        &self.memory[..self.schema.visible_groups()]
+    }
+
+    /// Returns the approximate size on disk of a range of rows, without hidden families.
     pub fn disk_bytes(&self, range: &RowRange) -> u64 {
-        let chains = self.tablets.overlapping(range).flat_map(|tablet| &tablet.chains);
+        let visible = self.schema.visible_groups();
+        let tablets = self.tablets.overlapping(range);
+        let chains = tablets.flat_map(|tablet| &tablet.chains[..visible]);
         let links = chains.flat_map(|chain| &chain.runs).flat_map(|run| run.links_of(range));
         links.map(|link| link.bytes_in(range)).sum()
     }
@@ -72,12 +89,21 @@ impl TableVersion {
         (fragment_bytes + more).min((budget_bytes / 4).max(fragment_bytes))
     }
 
-    fn links(&self) -> impl Iterator<Item = &Arc<Link>> {
-        self.tablets.iter().flat_map(|tablet| tablet.links())
+    /// Returns the version as the config describes it.
+    pub fn config(&self, id: TableId, name: &str) -> TableConfig {
+        let tablets = self.tablets.iter().map(|tablet| Arc::new(tablet.config())).collect();
+        TableConfig {
+            id,
+            name: name.to_string(),
+            schema: self.schema.clone(),
+            state: TableState::Active,
+            flushed: self.memory.iter().map(|memory| memory.flushed).collect(),
+            tablets: TabletConfigs::new(tablets),
+        }
     }
 
-    fn doom_files(&self) {
-        self.links().for_each(|link| link.doom());
+    fn links(&self) -> impl Iterator<Item = &Arc<Link>> {
+        self.tablets.iter().flat_map(|tablet| tablet.links())
     }
 }
 
@@ -139,11 +165,14 @@ impl Table {
             id,
             name,
             fence: AtomicU64::new(0),
-            publishing: Mutex::new(()),
+            turns: Turns::default(),
+            loads: Mutex::new(()),
             chain_longest: AtomicU64::new(longest_of(&version)),
             version: ArcSwap::from_pointee(version),
-            shrinkable: Mutex::new(None),
+            stopped: Mutex::new(None),
+            dropping: AtomicBool::new(false),
             dropped: AtomicBool::new(false),
+            samples: LoadSamples::default(),
             newest: AtomicU64::new(0),
             range_deleted: AtomicU64::new(0),
         }
@@ -183,10 +212,10 @@ impl Table {
             let mut next = TableVersion::clone(current);
             next.number += 1;
             let result = change(&mut next);
-            if self.is_dropped() {
-                next.doom_files();
-            }
             let same = Arc::ptr_eq(&current.tablets, &next.tablets);
+            if !same {
+                next.all_active = next.tablets.summary().active;
+            }
             replaced = Some((result, (!same).then(|| longest_of(&next))));
             next
         });
@@ -198,9 +227,8 @@ impl Table {
         result
     }
 
-    /// Waits until no other thread changes the tablets.
-    pub(super) fn lock_publishing(&self) -> MutexGuard<'_, ()> {
-        self.publishing.lock()
+    pub(super) fn turns(&self) -> &Turns {
+        &self.turns
     }
 
     /// Returns the number of changes of the schema and of the rows that can be
@@ -209,9 +237,24 @@ impl Table {
         self.fence.load(Ordering::Acquire)
     }
 
-    /// Replaces the schema. The caller excludes writers.
-    pub fn set_schema(&self, schema: &Arc<Schema>) {
-        self.change(|version| version.schema = schema.clone());
+    /// Makes commits that were prepared before be prepared again, because the rows that
+    /// can be written have changed.
+    pub fn raise_fence(&self) {
+        self.fence.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Waits until no other thread loads or unloads tablets.
+    pub fn lock_loads(&self) -> MutexGuard<'_, ()> {
+        self.loads.lock()
+    }
+
+    /// Replaces the schema, and makes another change in the same step. The caller
+    /// excludes writers.
+    pub(super) fn set_schema(&self, schema: &Arc<Schema>, also: impl Fn(&mut TableVersion)) {
+        self.change(|version| {
+            version.schema = schema.clone();
+            also(version);
+        });
         self.fence.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -225,28 +268,46 @@ impl Table {
         (self.chain_longest.load(Ordering::Relaxed) & ((1 << RUNS_BITS) - 1)) as usize
     }
 
-    /// Whether compaction can shorten the chains that are too long. `find_out`
-    /// is called at most once per version and event, however many callers there
-    /// are.
-    pub fn can_shrink(&self, event: u64, find_out: impl FnOnce() -> bool) -> bool {
-        let mut known = self.shrinkable.lock();
-        let version = self.version().number;
-        match *known {
-            Some(known) if (known.version, known.event) == (version, event) => known.answer,
+    /// Returns the first rows of the tablets whose writers must stop because of a
+    /// chain that compaction can shorten. `find_out` is called at most once per version
+    /// and event, however many callers there are.
+    pub fn stopped(
+        &self,
+        version: u64,
+        event: u64,
+        find_out: impl FnOnce() -> BTreeSet<Vec<u8>>,
+    ) -> Arc<BTreeSet<Vec<u8>>> {
+        let mut known = self.stopped.lock();
+        match &*known {
+            Some(known) if (known.version, known.event) == (version, event) => {
+                known.tablets.clone()
+            }
             _ => {
-                let answer = find_out();
-                *known = Some(Shrinkable { version, event, answer });
-                answer
+                let tablets = Arc::new(find_out());
+                *known = Some(Stopped { version, event, tablets: tablets.clone() });
+                tablets
             }
         }
     }
 
-    /// Marks the table as dropped: its files are removed after their last
-    /// readers, including those that a worker is about to add.
-    pub fn mark_dropped(&self) {
-        self.dropped.store(true, Ordering::Release);
+    /// Refuses commits from now on, or accepts them again because the table could not be
+    /// dropped. The caller excludes writers.
+    pub fn set_dropping(&self, dropping: bool) {
+        self.dropping.store(dropping, Ordering::Release);
         self.fence.fetch_add(1, Ordering::AcqRel);
-        self.change(|_| ());
+    }
+
+    pub fn is_dropping(&self) -> bool {
+        self.dropping.load(Ordering::Acquire)
+    }
+
+    /// Marks the table as dropped: it gives up its references, and files without any are
+    /// removed after their last readers. The caller has a turn for the whole table, so
+    /// that no worker adds files meanwhile; later ones find that it is dropped.
+    pub fn mark_dropped(&self) {
+        if !self.dropped.swap(true, Ordering::AcqRel) {
+            self.version().links().for_each(|link| link.remove_reference());
+        }
     }
 
     pub fn is_dropped(&self) -> bool {
@@ -272,10 +333,17 @@ impl Table {
         }
     }
 
+    /// Records that tablets were loaded: whatever was read before may have changed since.
+    /// The caller excludes writers.
+    pub fn loaded(&self, latest: Txn) {
+        self.newest.fetch_max(latest.raw(), Ordering::AcqRel);
+    }
+
     /// Seals the group's active fragment. The caller excludes writers.
     pub fn seal(&self, group: usize, budget: &Arc<MemoryBudget>) {
         self.change(|version| {
-            let memory = &mut version.memory[group];
+            // The group may be gone since the caller chose it.
+            let Some(memory) = version.memory.get_mut(group) else { return };
             if !memory.active.is_empty() {
                 let sealed = std::mem::replace(memory, GroupMemory::new(budget, memory.flushed));
                 memory.sealed = sealed.sealed;

@@ -10,14 +10,21 @@ use super::table::{GroupMemory, Table, TableVersion};
 use super::table_map::TableMap;
 use crate::cell::fold::Folds;
 use crate::cell::rows::RowRange;
-use crate::config::{ConfigEdit, ConfigEditor, ConfigStore, Reference, TableConfig, TableState};
+use crate::config::{
+    ConfigEdit, ConfigEditor, ConfigStore, ManifestRows, Reference, Settler, TableConfig,
+    TabletRows,
+};
 use crate::error::Result;
 use crate::options::Options;
 use crate::read::Snapshots;
 use crate::resources::Resources;
 use crate::schema::Schema;
+use crate::sync::Mutex;
 use crate::txn::Txn;
 use crate::world::World;
+
+/// Returns the rows that a store uses, given those in its manifest.
+pub type WrapRows<'w> = dyn Fn(Arc<dyn TabletRows>) -> Arc<dyn TabletRows> + 'w;
 
 pub struct Tables {
     pub world: World,
@@ -25,9 +32,13 @@ pub struct Tables {
     pub resources: Resources,
     pub folds: Arc<Folds>,
     pub snapshots: Arc<Snapshots>,
-    pub config: ConfigEditor,
+    pub config: Arc<ConfigEditor>,
+    /// Changes the rows of tablets.
+    pub settler: Settler,
     pub fragments: FragmentDir,
     pub map: TableMap,
+    /// Held while backups, deleted tables and checkpoints are read or removed.
+    pub keeping: Mutex<()>,
 }
 
 impl Tables {
@@ -40,24 +51,36 @@ impl Tables {
         options: Options,
         resources: Resources,
         config: Box<dyn ConfigStore>,
+        wrap: &WrapRows<'_>,
     ) -> Result<Tables> {
         let configs = config.read()?;
-        let fragments = FragmentDir::open(dir, world.files.clone(), &resources, &configs)?;
+        let config = Arc::new(ConfigEditor::new(config));
+        let rows = wrap(Arc::new(ManifestRows::new(config.clone())));
+        let fragments = FragmentDir::open(
+            dir,
+            world.files.clone(),
+            options.objects.store.clone(),
+            &resources,
+            &configs,
+        )?;
         // Whatever was read before this opening may have changed since.
         let loaded_at = Txn::base(configs.generation);
-        let active = configs.tables.values().filter(|table| table.state == TableState::Active);
-        let load =
-            |config: &Arc<TableConfig>| load_table(config, loaded_at, &fragments, &resources);
+        let active = configs.tables.values().filter(|table| table.is_active());
+        let load = |config: &Arc<TableConfig>| {
+            load_table(config, loaded_at, &world, &fragments, &resources)
+        };
         let tables: Vec<Table> = active.map(load).collect::<Result<_>>()?;
         Ok(Tables {
             folds: Arc::new(options.folds.clone()),
             snapshots: Snapshots::new(world.clock.clone(), options.snapshot_age_max.0),
-            config: ConfigEditor::new(config),
+            settler: Settler::new(rows, config.clone(), configs.incarnation),
+            config,
             map: TableMap::new(tables),
             world,
             options,
             resources,
             fragments,
+            keeping: Mutex::new(()),
         })
     }
 
@@ -71,38 +94,50 @@ impl Tables {
         let edit = ConfigEdit::CreateTable { name: name.to_string(), schema, splits };
         let configs = self.config.edit(&[edit])?;
         let config = configs.table_named(name).expect("the table was just created");
-        let table = load_table(config, Txn::ZERO, &self.fragments, &self.resources)?;
+        let table = load_table(config, Txn::ZERO, &self.world, &self.fragments, &self.resources)?;
         let table = Arc::new(table);
         self.map.insert(&table);
         Ok(table)
     }
 
-    /// Drops a table, durably; its files are removed after their last readers.
+    /// Drops a table, durably; its files are removed after their last readers. The
+    /// caller has a turn for the whole table.
     pub fn remove(&self, table: &Table) -> Result<()> {
         self.config.edit(&[ConfigEdit::DropTable { table: table.id }])?;
+        self.close_table(table);
+        Ok(())
+    }
+
+    /// Forgets a table that the config no longer has in use. The caller has a turn for
+    /// the whole table.
+    pub(super) fn close_table(&self, table: &Table) {
+        self.settler.forget(table.id);
         self.map.remove(table.id);
         table.mark_dropped();
-        Ok(())
     }
 }
 
-fn load_table(
+pub(super) fn load_table(
     config: &TableConfig,
     loaded_at: Txn,
+    world: &World,
     fragments: &FragmentDir,
     resources: &Resources,
 ) -> Result<Table> {
     let mut link = |file: &Reference, rows: RowRange| Ok(fragments.link(file, rows));
+    let since = world.clock.elapsed();
     let mut tablets = Vec::with_capacity(config.tablets.len());
     for tablet in config.tablets.iter() {
-        tablets.push(Arc::new(Tablet::new(tablet, loaded_at, &mut link)?));
+        tablets.push(Arc::new(Tablet::new(tablet, loaded_at, since, &mut link)?));
     }
     let memory = config.flushed.iter().map(|&txn| GroupMemory::new(&resources.budget, txn));
+    let tablets = TabletMap::new(tablets);
     let version = TableVersion {
         number: 0,
         schema: config.schema.clone(),
         memory: memory.collect(),
-        tablets: Arc::new(TabletMap::new(tablets)),
+        all_active: tablets.summary().active,
+        tablets: Arc::new(tablets),
     };
     Ok(Table::new(config.id, config.name.clone(), version))
 }

@@ -1,58 +1,97 @@
-//! Checks the tablets and chains of the config, and every fragment that it names.
+//! Checks the tablets and chains of the config, and collects the files that it names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
 
-use super::check::damage_or_fail;
-use super::report::{FragmentReport, Problem, Report};
-use crate::cache::BlockCache;
+use super::files::NamedFile;
+use super::report::{Problem, Report};
 use crate::cell::rows::RowRange;
 use crate::config::{
-    Checkpoint, Configs, FileName, MANIFEST_FILE, Reference, TableConfig, TabletConfig, TabletId,
+    BackupOrigin, Checkpoint, Configs, FileName, MANIFEST_FILE, Reference, TableConfig, TableState,
+    TabletConfig, TabletId,
 };
-use crate::error::{Printable, Result};
-use crate::fragment::Fragment;
-use crate::tablet::{FRAGMENTS_DIR, file_facts};
+use crate::error::Printable;
 use crate::txn::Txn;
-use crate::world::Files;
 
-pub fn check(
-    files: &Arc<dyn Files>,
-    dir: &Path,
-    configs: &Configs,
-    report: &mut Report,
-) -> Result<()> {
-    let mut check =
-        ChainCheck { files, dir, report, named: BTreeMap::new(), tablets: BTreeSet::new() };
+/// What is in use of a file.
+struct InUse {
+    rows: RowRange,
+    /// `None` for all.
+    families: Option<Vec<Vec<u8>>>,
+}
+
+impl InUse {
+    fn overlaps(&self, other: &InUse) -> bool {
+        let families = match (&self.families, &other.families) {
+            (Some(own), Some(others)) => own.iter().any(|family| others.contains(family)),
+            (Some(some), None) | (None, Some(some)) => !some.is_empty(),
+            (None, None) => true,
+        };
+        families && self.rows.overlaps(&other.rows)
+    }
+}
+
+/// Checks all tables, backups, deleted tables and checkpoints. Returns each file that they
+/// name once.
+pub fn check(dir: &Path, configs: &Configs, report: &mut Report) -> Vec<NamedFile> {
+    let mut check = ChainCheck::new(dir, report);
     for table in configs.tables.values() {
-        check.table(table, configs)?;
+        check.table(table, configs);
     }
     for checkpoint in configs.checkpoints.values() {
-        check.checkpoint(checkpoint)?;
+        check.checkpoint(checkpoint);
     }
-    Ok(())
+    check.files
+}
+
+/// Checks one table. Returns each file that it names once.
+pub fn check_table(
+    dir: &Path,
+    table: &TableConfig,
+    configs: &Configs,
+    report: &mut Report,
+) -> Vec<NamedFile> {
+    let mut check = ChainCheck::new(dir, report);
+    check.table(table, configs);
+    check.files
 }
 
 struct ChainCheck<'a> {
-    files: &'a Arc<dyn Files>,
     dir: &'a Path,
     report: &'a mut Report,
-    /// The files checked so far, and the rows of each that are in use.
-    named: BTreeMap<FileName, Vec<RowRange>>,
+    /// The files found so far.
+    named: BTreeSet<FileName>,
+    /// The same files, in the order in which they were found.
+    files: Vec<NamedFile>,
+    /// The files of the present table, and what is in use of each. Other tables may share
+    /// files: backups, and tables that were restored from them.
+    counted: BTreeMap<FileName, Vec<InUse>>,
     /// The tablets checked so far.
     tablets: BTreeSet<TabletId>,
 }
 
-impl ChainCheck<'_> {
+impl<'a> ChainCheck<'a> {
+    fn new(dir: &'a Path, report: &'a mut Report) -> ChainCheck<'a> {
+        let (named, files, tablets) = (BTreeSet::new(), Vec::new(), BTreeSet::new());
+        ChainCheck { dir, report, named, files, counted: BTreeMap::new(), tablets }
+    }
+
     /// Reports a contradiction in the manifest.
     fn manifest_problem(&mut self, what: String) {
         let path = self.dir.join(MANIFEST_FILE);
         self.report.problems.push(Problem::new(&path, 0, what));
     }
 
-    fn table(&mut self, table: &TableConfig, configs: &Configs) -> Result<()> {
-        self.report.tables += 1;
+    fn table(&mut self, table: &TableConfig, configs: &Configs) {
+        match &table.state {
+            TableState::Active => self.report.tables += 1,
+            TableState::Backup(origin) => {
+                self.report.backups += 1;
+                self.backup(table, origin, configs);
+            }
+            TableState::Deleted { .. } => self.report.deleted_tables += 1,
+        }
+        self.counted.clear();
         let name = &table.name;
         if table.id.0 > configs.last_table {
             self.manifest_problem(format!(
@@ -73,7 +112,7 @@ impl ChainCheck<'_> {
             }
             end = tablet.rows.end.clone();
             for group in 0..table.schema.groups().len() {
-                self.chain(table, tablet, group, configs.incarnation)?;
+                self.chain(table, tablet, group, configs.incarnation);
             }
         }
         if end.is_some() {
@@ -81,32 +120,48 @@ impl ChainCheck<'_> {
                 "the tablets of table {name} do not cover its last rows"
             ));
         }
-        Ok(())
     }
 
-    /// Checks the files that only a checkpoint keeps.
-    fn checkpoint(&mut self, checkpoint: &Checkpoint) -> Result<()> {
+    /// Checks what a backup states of its origin.
+    fn backup(&mut self, backup: &TableConfig, origin: &BackupOrigin, configs: &Configs) {
+        let name = &backup.name;
+        if origin.table >= backup.id {
+            let of = origin.table.0;
+            self.manifest_problem(format!("backup {name} is older than its table, number {of}"));
+        }
+        if origin.txn > Txn::base(configs.generation + 1) {
+            let txn = origin.txn;
+            self.manifest_problem(format!("backup {name} has txn {txn}, which is not assigned"));
+        }
+        if let Some(beyond) = backup.files().find(|file| file.txn_max > origin.txn) {
+            self.manifest_problem(format!(
+                "{} holds txn {}, but backup {name} was created at txn {}",
+                beyond.name, beyond.txn_max, origin.txn
+            ));
+        }
+    }
+
+    /// Adds the files that only a checkpoint keeps.
+    fn checkpoint(&mut self, checkpoint: &Checkpoint) {
         for table in &checkpoint.tables {
             for tablet in table.tablets.iter() {
                 for (chain, group) in tablet.chains.iter().zip(table.schema.groups()) {
                     for file in &chain.files {
-                        if self.named.insert(file.name, Vec::new()).is_none() {
-                            self.fragment(file, &tablet.rows, &table.name, &group.name)?;
+                        if self.named.insert(file.name) {
+                            self.files.push(NamedFile {
+                                file: file.clone(),
+                                tablet: tablet.rows.clone(),
+                                table: table.name.clone(),
+                                group: group.name.clone(),
+                            });
                         }
                     }
                 }
             }
         }
-        Ok(())
     }
 
-    fn chain(
-        &mut self,
-        of: &TableConfig,
-        tablet: &TabletConfig,
-        number: usize,
-        incarnation: u64,
-    ) -> Result<()> {
+    fn chain(&mut self, of: &TableConfig, tablet: &TabletConfig, number: usize, incarnation: u64) {
         let (table, group) = (&of.name, &of.schema.groups()[number].name);
         let (chain, rows) = (&tablet.chains[number], &tablet.rows);
         let flushed = of.flushed_of(tablet, number);
@@ -115,7 +170,9 @@ impl ChainCheck<'_> {
             let newer = runs[at + 1..].iter().copied().flatten();
             for (older, newer) in newer.flat_map(|newer| run.iter().map(move |o| (o, newer))) {
                 let apart = !older.live_rows(rows).overlaps(&newer.live_rows(rows));
-                if older.txn_max < newer.txn_min || apart {
+                // What comes from several groups has a common unit.
+                let united = older.unit != 0 && older.unit == newer.unit;
+                if older.txn_max < newer.txn_min || apart || united {
                     continue;
                 }
                 self.manifest_problem(format!(
@@ -138,10 +195,11 @@ impl ChainCheck<'_> {
                     file.name
                 ));
             }
-            let live = file.live_rows(rows);
-            let counted = self.named.entry(file.name).or_default();
-            let (first, twice) = (counted.is_empty(), counted.iter().any(|c| c.overlaps(&live)));
-            counted.push(live);
+            let in_use = InUse { rows: file.live_rows(rows), families: file.families.clone() };
+            let first = self.named.insert(file.name);
+            let counted = self.counted.entry(file.name).or_default();
+            let twice = counted.iter().any(|c| c.overlaps(&in_use));
+            counted.push(in_use);
             if twice {
                 self.manifest_problem(format!(
                     "the manifest lists {} twice for the same rows",
@@ -149,91 +207,13 @@ impl ChainCheck<'_> {
                 ));
             }
             if first {
-                self.fragment(file, rows, table, group)?;
+                self.files.push(NamedFile {
+                    file: file.clone(),
+                    tablet: rows.clone(),
+                    table: table.clone(),
+                    group: group.clone(),
+                });
             }
-        }
-        Ok(())
-    }
-
-    fn fragment(
-        &mut self,
-        file: &Reference,
-        tablet: &RowRange,
-        table: &str,
-        group: &str,
-    ) -> Result<()> {
-        let path = self.dir.join(FRAGMENTS_DIR).join(file.name.to_string());
-        let problems = self.report.problems.len();
-        let mut fragment_report = FragmentReport {
-            path: path.clone(),
-            table: table.to_string(),
-            group: group.to_string(),
-            bytes: file.bytes,
-            blocks: 0,
-            rows: 0,
-            cells: 0,
-            tombstones: 0,
-            range_tombstones: 0,
-            sound: false,
-        };
-        // Nothing is read twice, so caching is useless.
-        match Fragment::open(self.files, &path, 0, BlockCache::new(0)) {
-            Ok(fragment) => {
-                self.compare(&fragment, file, tablet);
-                let list = &mut self.report.problems;
-                let report = fragment.inspect(&mut |error| list.push(Problem::of(error, &path)));
-                fragment_report.blocks = report.blocks;
-                fragment_report.rows = report.rows;
-                fragment_report.cells = report.cells;
-                fragment_report.tombstones = report.tombstones;
-                fragment_report.range_tombstones = fragment.meta().range_tombstones;
-            }
-            Err(error) => self.report.problems.push(Problem::of(damage_or_fail(error)?, &path)),
-        }
-        fragment_report.sound = self.report.problems.len() == problems;
-        self.report.fragments.push(fragment_report);
-        Ok(())
-    }
-
-    /// Compares the footer with the config.
-    fn compare(&mut self, fragment: &Fragment, file: &Reference, tablet: &RowRange) {
-        let meta = fragment.meta();
-        let footer_at = meta.data_bytes;
-        let mut problem = |what: String| {
-            self.report.problems.push(Problem::new(fragment.path(), footer_at, what));
-        };
-        if meta.stored_bytes != file.bytes {
-            problem(format!(
-                "the file has {} bytes, the manifest states {}",
-                meta.stored_bytes, file.bytes
-            ));
-        }
-        if meta.cells != file.cells {
-            problem(format!(
-                "the file has {} cells, the manifest states {}",
-                meta.cells, file.cells
-            ));
-        }
-        // Zero stands for a txn that no longer mattered.
-        let too_old = meta.txn_min < file.txn_min && meta.txn_min != Txn::ZERO;
-        if too_old || meta.txn_max > file.txn_max {
-            problem(format!(
-                "the file holds txns {} to {}, the manifest states {} to {}",
-                meta.txn_min, meta.txn_max, file.txn_min, file.txn_max
-            ));
-        }
-        // Rows of the file that its config does not name were rewritten or belong to
-        // another tablet.
-        let held = fragment.rows().unwrap_or(RowRange::new("", ""));
-        let stated = file.facts.as_ref().is_none_or(|facts| facts.held == held);
-        let live = file.live_rows(tablet);
-        let explicit = file.rows.as_ref().is_none_or(|rows| rows.intersection(&held) == *rows);
-        if !stated || !explicit || live.is_empty() || live.intersection(&held) != live {
-            problem("the manifest states rows that the file does not have".into());
-        }
-        let facts = file_facts(meta, held);
-        if file.facts.as_ref().is_some_and(|stated| *stated != facts) && stated {
-            problem("the manifest states sizes or times that the file does not have".into());
         }
     }
 }

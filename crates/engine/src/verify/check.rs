@@ -46,7 +46,10 @@ pub fn check(files: &Arc<dyn Files>, dir: &Path) -> Result<Report> {
     report.epoch = configs.incarnation;
     report.manifest_bytes = loaded.bytes;
     report.manifest_torn = loaded.torn_at.map(|offset| TornWrite { path, offset });
-    chains::check(files, dir, &configs, &mut report)?;
+    for named in chains::check(dir, &configs, &mut report) {
+        let fragment = named.check(files, dir, None, &mut report.problems)?;
+        report.fragments.push(fragment);
+    }
     find_garbage(&**files, dir, &configs, &mut report)?;
     if configs.flushed_index.is_none() {
         check_log(&**files, &dir.join(LOG_DIR), &configs, &mut report)?;

@@ -84,7 +84,12 @@ pub struct Report {
     pub store_id: u64,
     pub revision: u64,
     pub epoch: u64,
+    /// Tables in use.
     pub tables: u64,
+    pub backups: u64,
+    /// Tables that were deleted and can be brought back.
+    pub deleted_tables: u64,
+    /// Of all of these.
     pub tablets: u64,
     pub manifest_bytes: u64,
     /// An edit of the config that a crash interrupted.

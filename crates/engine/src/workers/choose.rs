@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use crate::cell::rows::RowRange;
 use crate::options::CompactOptions;
-use crate::tablet::{ChainSummary, Link, Run, Table, Tablet, TabletKey};
+use crate::schema::Schema;
+use crate::tablet::{ChainSummary, Link, Run, Table, TableVersion, Tablet, TabletKey};
 
 /// Runs to merge into one. Valid as long as the chain is claimed: meanwhile
 /// others only append runs.
@@ -43,24 +44,31 @@ const JOINED_FILE_SHARE: u64 = 64;
 /// Returns the chains of a table that are due for compaction, with the runs to
 /// merge.
 pub fn all_due(table: &Table, options: &CompactOptions) -> Vec<Due> {
+    all_due_of(&table.version(), options)
+}
+
+/// Like `all_due`, of one version of the table.
+pub fn all_due_of(version: &TableVersion, options: &CompactOptions) -> Vec<Due> {
     #[cfg(test)]
     CHOICES.set(CHOICES.get() + 1);
-    let version = table.version();
     // Most chains are short.
     let may_be_due =
         |of: ChainSummary| of.unfinished || of.longest >= options.chain_min.min(options.chain_max);
     let tablets = version.tablets.iter_chunks(may_be_due);
-    tablets.flat_map(|tablet| due_of(tablet, version.schema.ages(), options)).collect()
+    tablets.flat_map(|tablet| due_of(tablet, &version.schema, options)).collect()
 }
 
-/// Returns the chains of a tablet that are due.
-pub fn due_of(tablet: &Tablet, ages: bool, options: &CompactOptions) -> Vec<Due> {
+/// Returns the chains of a tablet that are due; none if it is not loaded.
+pub fn due_of(tablet: &Tablet, schema: &Schema, options: &CompactOptions) -> Vec<Due> {
     let mut all = Vec::new();
+    if !tablet.state.can_read() {
+        return all;
+    }
     for (group, chain) in tablet.chains.iter().enumerate() {
         if let Some(due) = due_runs(&chain.runs, 0, options) {
             let length = chain.runs.len();
             let bytes = due.bytes(&chain.runs);
-            let joins = !ages && can_join(&chain.runs[due.runs.clone()], options);
+            let joins = !schema.ages_in(group) && can_join(&chain.runs[due.runs.clone()], options);
             let DueRuns { runs, rows } = due;
             let choice = Choice { tablet: tablet.key(), group, runs, rows, joins };
             all.push(Due { length, bytes, choice });
@@ -73,7 +81,7 @@ pub fn due_of(tablet: &Tablet, ages: bool, options: &CompactOptions) -> Vec<Due>
 pub fn due_again(table: &Table, earlier: &Choice, options: &CompactOptions) -> Option<Due> {
     let version = table.version();
     let tablet = earlier.tablet.find(&version.tablets)?;
-    let due = due_of(tablet, version.schema.ages(), options);
+    let due = due_of(tablet, &version.schema, options);
     due.into_iter().find(|due| due.choice.group == earlier.group)
 }
 
@@ -82,7 +90,7 @@ thread_local! {
     static CHOICES: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
-/// Number of calls of `all_due` on this thread.
+/// Number of calls of `all_due_of` on this thread.
 #[cfg(test)]
 pub fn choices_made() -> usize {
     CHOICES.get()

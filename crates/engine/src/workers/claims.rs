@@ -1,5 +1,5 @@
 //! Claims: exclusive rights to background work. A flush claims the memory of
-//! one group of a table, a compaction claims one chain.
+//! one group of a table, a compaction claims one chain, a split or join one tablet.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +13,15 @@ use crate::sync::{Condvar, Mutex};
 /// several claims takes them in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Work {
+    Split {
+        table: TableId,
+        tablet: TabletId,
+    },
+    /// The join of a tablet with the one before it.
+    Join {
+        table: TableId,
+        tablet: TabletId,
+    },
     Compact {
         table: TableId,
         tablet: TabletId,

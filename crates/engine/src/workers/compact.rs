@@ -19,13 +19,19 @@ use super::output::{Inputs, Output, write_output};
 use super::publication::{discard, give_up};
 use crate::cell::range_tombstone::RangeTombstones;
 use crate::cell::rows::RowRange;
-use crate::config::{ConfigEdit, Reference, Splice};
+use crate::config::{Reference, RowChange, RowEdit, Splice};
 use crate::error::{Error, Result};
 use crate::fragment::{CursorOptions, Heat};
 use crate::merge::{Merge, RewriteRules};
 use crate::schema::Schema;
-use crate::tablet::{Link, Publishing, Run, RunCursor, Table, Tables, Tablet, timestamp_max};
+use crate::tablet::{
+    Link, Publishing, Run, RunCursor, RunSplice, Table, Tables, Tablet, timestamp_max,
+};
 use crate::txn::Txn;
+use crate::world::WaitScope;
+
+/// At most this much of each input is fetched before a step begins.
+const PREFETCH_BYTES_MAX: u64 = 16 << 20;
 
 /// What a compaction needs from its store.
 pub trait CompactionHost {
@@ -108,12 +114,17 @@ impl<'a> Step<'a> {
     fn new(tables: &'a Tables, table: &'a Table, choice: &'a Choice) -> Option<Step<'a>> {
         let version = table.version();
         let tablet = choice.tablet.find(&version.tablets)?.clone();
+        if !tablet.state.can_read() {
+            return None;
+        }
         Some(Step { tables, table, choice, schema: version.schema.clone(), tablet })
     }
 
-    /// Whether the rows of the tablet are still the same.
+    /// Whether the tablet still has the same rows and is loaded.
     fn is_current(&self) -> bool {
-        self.choice.tablet.find(&self.table.version().tablets).is_some()
+        let version = self.table.version();
+        let tablet = self.choice.tablet.find(&version.tablets);
+        tablet.is_some_and(|tablet| tablet.state.can_read())
     }
 
     fn chain(&self) -> &[Run] {
@@ -126,13 +137,16 @@ impl<'a> Step<'a> {
 
     /// Rewrites the first rows of the choice into one output.
     fn rewrite(&self, host: &dyn CompactionHost) -> Result<Option<Output>> {
+        let _wait = WaitScope::enter();
         let rows = self.choice.rows.intersection(&self.tablet.rows);
+        self.prefetch(&rows);
         let older = self.chain()[..self.choice.runs.start].iter();
         let older: Vec<_> = older.flat_map(|run| run.links_of(&rows)).collect();
         let snapshots = self.tables.snapshots.live(|| host.durable());
         let rules = RewriteRules {
             snapshots: &snapshots,
             rooted: older.is_empty(),
+            restricted: self.tablet.chains[self.choice.group].is_restricted(),
             older_timestamp_max: timestamp_max(older.into_iter()),
             now_micros: self.tables.world.clock.now_micros(),
             schema: &self.schema,
@@ -152,6 +166,23 @@ impl<'a> Step<'a> {
         })
     }
 
+    /// Fetches the first bytes of all inputs that are outside the directory at once; the
+    /// cursors then read ahead.
+    fn prefetch(&self, rows: &RowRange) {
+        if self.tables.fragments.remote().is_none() {
+            return;
+        }
+        let links: Vec<_> =
+            self.runs().iter().filter_map(|run| run.links_of(rows).first()).collect();
+        let share = self.tables.options.compact.output_bytes / links.len().max(1) as u64;
+        for link in links {
+            // A file that cannot be opened fails the rewrite, with its error.
+            if link.fragment().is_ok() {
+                link.prefetch(&rows.start, share.min(PREFETCH_BYTES_MAX));
+            }
+        }
+    }
+
     /// Finds the file that has entries out of order: the merge only detects the
     /// disorder.
     fn attributed(&self, error: Error, rows: &RowRange, proceed: &dyn Fn() -> bool) -> Error {
@@ -167,25 +198,38 @@ impl<'a> Step<'a> {
     /// Joins the runs into one, without a new file. Returns `None` if the table was
     /// dropped or the rows of the tablet changed.
     fn join(&self) -> Result<Option<()>> {
-        let publishing = self.table.publish();
-        if !self.is_current() {
-            return Ok(None);
-        }
         let links = self.runs().iter().flat_map(Run::links);
         let mut links: Vec<Arc<Link>> = links.map(|link| link.of_unit(0)).collect();
         links.sort_by(|a, b| a.rows.start.cmp(&b.rows.start));
         let runs: Vec<Run> = Run::new(links).into_iter().collect();
-        match self.tables.config.edit(&[ConfigEdit::Splice(self.splice(&runs))]) {
-            Ok(_) => self.swap(&publishing, runs),
-            Err(_) if self.table.is_dropped() => return Ok(None),
-            Err(error) => return Err(error),
-        }
+        let Some(publishing) = self.publishing() else { return Ok(None) };
+        self.settle(&runs)?;
+        self.swap(&publishing, runs);
         Ok(Some(()))
+    }
+
+    /// Waits for the turn to publish. Returns `None` if the table was dropped or the rows
+    /// of the tablet have changed.
+    fn publishing(&self) -> Option<Publishing<'a>> {
+        let publishing = self.table.publish_files(&self.tablet.rows);
+        (publishing.check_exists().is_ok() && self.is_current()).then_some(publishing)
+    }
+
+    /// Replaces the runs in the config.
+    fn settle(&self, runs: &[Run]) -> Result<()> {
+        let change = RowChange {
+            key: self.tablet.row_key(self.table.id),
+            tablet: (self.tablet.id, self.tablet.load),
+            lower: None,
+            edit: RowEdit::Splice(self.splice(runs)),
+        };
+        self.tables.settler.settle(vec![change], Vec::new()).map(drop)
     }
 
     fn inputs(&self, rows: &RowRange) -> Result<Inputs<RunCursor>> {
         let heat = Arc::new(Heat::default());
-        let options = CursorOptions { heat: Some(heat.clone()), ..CursorOptions::default() };
+        let ahead = self.tables.fragments.remote().map(|_| Arc::default());
+        let options = CursorOptions { heat: Some(heat.clone()), ahead, ..CursorOptions::default() };
         let mut range_tombstones = RangeTombstones::default();
         let mut cursors = Vec::with_capacity(self.choice.runs.len());
         let mut txns = (Txn::MAX, Txn::ZERO);
@@ -207,24 +251,16 @@ impl<'a> Step<'a> {
     /// of the work; `None` if the table was dropped or the rows of the tablet
     /// changed.
     fn publish(&self, output: Output) -> Result<Option<Option<Choice>>> {
-        let added = output.file.as_ref();
+        let added = || output.file.iter();
         let prepared = self.tables.fragments.sync_names().and_then(|()| self.open_added(&output));
-        let publishing = self.table.publish();
-        if !self.is_current() {
-            discard(self.tables, added.into_iter());
+        let prepared = prepared.map_err(|error| give_up(self.tables, added(), error))?;
+        let runs = self.runs_after(prepared, output.end.as_deref());
+        let Some(publishing) = self.publishing() else {
+            discard(self.tables, added());
             return Ok(None);
-        }
-        let published = prepared.and_then(|link| {
-            let runs = self.runs_after(link, output.end.as_deref());
-            self.tables.config.edit(&[ConfigEdit::Splice(self.splice(&runs))]).map(|_| runs)
-        });
-        let runs = match published {
-            Ok(runs) => runs,
-            Err(error) => {
-                give_up(self.tables, self.table.is_dropped(), added.into_iter(), error)?;
-                return Ok(None);
-            }
         };
+        self.settle(&runs).map_err(|error| give_up(self.tables, added(), error))?;
+        self.tables.fragments.outcome_known(added());
         let Choice { tablet, group, runs: replaced, rows, .. } = self.choice;
         let runs_after = replaced.start..replaced.start + runs.len();
         self.swap(&publishing, runs);
@@ -240,6 +276,7 @@ impl<'a> Step<'a> {
 
     fn open_added(&self, output: &Output) -> Result<Option<Arc<Link>>> {
         let Some(file) = &output.file else { return Ok(None) };
+        let _wait = WaitScope::enter();
         let rows = file.live_rows(&self.tablet.rows);
         let link = self.tables.fragments.link_cached(file, rows, output.warmed.id());
         output.warmed.hand_over(link.fragment()?);
@@ -309,12 +346,14 @@ impl<'a> Step<'a> {
     /// Replaces the runs in the table's version. Others have only added runs
     /// meanwhile.
     fn swap(&self, publishing: &Publishing<'_>, runs: Vec<Run>) {
-        let tablets = publishing.tablets();
-        let current = self.choice.tablet.find(&tablets).expect("the caller has checked it");
-        let mut tablet = Tablet::clone(current);
-        let chain = &mut tablet.chains[self.choice.group];
-        chain.runs.splice(self.choice.runs.clone(), runs);
-        publishing.replace(vec![Arc::new(tablet)], |_| ());
+        let splice = RunSplice {
+            tablet: self.choice.tablet.clone(),
+            group: self.choice.group,
+            replaced: Some(self.choice.runs.clone()),
+            runs,
+            flushed: None,
+        };
+        publishing.splice_runs(&[splice], |_| ());
     }
 }
 

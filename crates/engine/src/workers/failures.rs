@@ -90,7 +90,10 @@ impl Failures {
     pub fn forget(&self, dropped: TableId) {
         let mut all = self.failing.lock();
         all.retain(|work, _| match work {
-            Work::Compact { table, .. } | Work::Flush { table, .. } => *table != dropped,
+            Work::Compact { table, .. }
+            | Work::Flush { table, .. }
+            | Work::Split { table, .. }
+            | Work::Join { table, .. } => *table != dropped,
             Work::FlushAll => true,
         });
         self.any.store(!all.is_empty(), Ordering::Release);
@@ -98,8 +101,12 @@ impl Failures {
 
     /// Removes the work of a tablet that no longer exists.
     pub fn forget_tablet(&self, gone: TabletId) {
-        let of_tablet =
-            |work: &Work| matches!(work, Work::Compact { tablet, .. } if *tablet == gone);
+        let of_tablet = |work: &Work| match work {
+            Work::Compact { tablet, .. }
+            | Work::Split { tablet, .. }
+            | Work::Join { tablet, .. } => *tablet == gone,
+            Work::Flush { .. } | Work::FlushAll => false,
+        };
         let mut all = self.failing.lock();
         all.retain(|work, _| !of_tablet(work));
         self.any.store(!all.is_empty(), Ordering::Release);
@@ -150,16 +157,18 @@ impl Failures {
         flushes.find_map(|(_, failing)| failing.to_report())
     }
 
-    /// Returns why the chains of a table are not compacted, if that must be
+    /// Returns why the chains of a tablet are not compacted, if that must be
     /// reported to waiters.
-    pub fn of_chains(&self, table: TableId) -> Option<Error> {
-        let of_table =
-            |work: &Work| matches!(work, Work::Compact { table: of, .. } if *of == table);
+    pub fn of_chains(&self, table: TableId, tablet: TabletId) -> Option<Error> {
         if !self.any() {
             return None;
         }
+        let of_tablet = |work: &Work| match work {
+            Work::Compact { table: of, tablet: id, .. } => (*of, *id) == (table, tablet),
+            _ => false,
+        };
         let all = self.failing.lock();
-        let mut chains = all.iter().filter(|(work, _)| of_table(work));
+        let mut chains = all.iter().filter(|(work, _)| of_tablet(work));
         chains.find_map(|(_, failing)| failing.to_report())
     }
 
@@ -189,7 +198,7 @@ mod tests {
     use super::*;
 
     const FLUSH: Work = Work::Flush { table: TableId(1), group: 0 };
-    const TABLET: TabletId = TabletId { epoch: 1, number: 1 };
+    const TABLET: TabletId = TabletId { incarnation: 1, number: 1 };
     const COMPACT: Work = Work::Compact { table: TableId(2), tablet: TABLET, group: 0 };
 
     fn full() -> Error {
@@ -201,7 +210,7 @@ mod tests {
         let (failures, begun) = (Failures::default(), Instant::now());
         failures.failed(FLUSH, &full());
         assert!(matches!(failures.of_flush(), Some(Error::DiskFull { .. })));
-        assert!(failures.of_chains(TableId(1)).is_none());
+        assert!(failures.of_chains(TableId(1), TABLET).is_none());
         assert!(failures.backs_off_at(FLUSH, begun) && !failures.backs_off_at(COMPACT, begun));
         assert!(!failures.backs_off_at(FLUSH, Instant::now() + BACKOFF));
         assert!(failures.next_retry_at(begun).is_some_and(|left| left >= BACKOFF));

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::flush_files::write_files;
-use super::publication::{Written, discard, publish};
+use super::publication::{Published, Written, discard, publish, publish_all};
 use crate::config::ConfigEdit;
 use crate::error::Result;
 use crate::memory::MemoryFragment;
-use crate::tablet::{Table, Tables};
+use crate::tablet::{GroupMemory, Table, Tables};
 use crate::txn::Txn;
 
 /// Memory smaller than this fraction of the log that it pins is small.
@@ -192,7 +192,8 @@ pub fn flush_sealed(tables: &Tables, target: &FlushTarget, log: &dyn FlushLog) -
     let Some(written) = write(tables, target, log)? else { return Ok(false) };
     let head = log.head_without(&written.sealed);
     let edit = head.map(|segment| ConfigEdit::SetLogHead { segment });
-    if publish(tables, vec![written], edit)? {
+    // The log is needed until the new head is durable, after the files of all tablets.
+    if let Published::Shown { riders: true } = publish(tables, &written, edit)? {
         head.map_or(Ok(()), |segment| log.release_below(segment))?;
     }
     Ok(true)
@@ -205,7 +206,7 @@ pub fn flush_all_sealed(
     targets: &[FlushTarget],
     log: &dyn FlushLog,
     edit: ConfigEdit,
-) -> Result<bool> {
+) -> Result<()> {
     let mut all = Vec::with_capacity(targets.len());
     for target in targets {
         match write(tables, target, log) {
@@ -216,11 +217,12 @@ pub fn flush_all_sealed(
             }
         }
     }
-    publish(tables, all, Some(edit))
+    publish_all(tables, &all, edit)
 }
 
 fn write(tables: &Tables, target: &FlushTarget, log: &dyn FlushLog) -> Result<Option<Written>> {
-    let sealed = target.table.version().memory[target.group].sealed.clone();
+    let memory = target.table.version().memory.get(target.group).cloned();
+    let Some(GroupMemory { sealed, .. }) = memory else { return Ok(None) };
     let Some(txn_max) = sealed.iter().filter_map(|fragment| fragment.txn_max()).max() else {
         return Ok(None);
     };

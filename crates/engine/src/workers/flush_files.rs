@@ -57,7 +57,7 @@ pub fn write_files(
         Err(error) => {
             let fragments = &tables.fragments;
             let written = writing.files.iter();
-            written.for_each(|written| fragments.discard(&fragments.path_of(written.file.name)));
+            written.for_each(|written| fragments.discard(written.file.name));
             Err(error)
         }
     }
@@ -137,6 +137,7 @@ impl<'a> Writing<'a> {
         let rules = RewriteRules {
             snapshots: self.snapshots,
             rooted: older.runs.is_empty(),
+            restricted: older.is_restricted(),
             older_timestamp_max: timestamp_max(older.links()),
             now_micros: self.now_micros,
             schema: &self.version.schema,

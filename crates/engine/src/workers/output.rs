@@ -1,7 +1,6 @@
 //! Writes the result of a merge to a new fragment, up to the size of one
 //! fragment.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::cell::range_tombstone::RangeTombstones;
@@ -13,6 +12,9 @@ use crate::merge::{Cursor, Merge, Rewrite, RewriteOutput, RewriteRules};
 use crate::schema::Group;
 use crate::tablet::{FragmentDir, file_facts};
 use crate::txn::Txn;
+
+/// A compaction syncs its output in steps of this size, since no one waits for it.
+const SYNC_STEP_BYTES: u64 = 16 << 20;
 
 /// The result of rewriting some rows.
 pub struct Output {
@@ -48,6 +50,7 @@ pub fn write_output<C: Cursor>(
     let Inputs { merge, range_tombstones, txns, heat } = inputs;
     let group = &rules.schema.groups()[rules.group];
     let mut file = OutputFile::new(fragments, group, *txns, bytes_max, heat);
+    file.sync_step_bytes = Some(SYNC_STEP_BYTES);
     let warmed = file.warmed.clone();
     match Rewrite::new(rules, merge, range_tombstones, &mut file).run(proceed) {
         Ok(Some(done)) => {
@@ -73,13 +76,14 @@ pub struct OutputFile<'a> {
     bytes_max: u64,
     warmed: Arc<Warmed>,
     heat: Arc<Heat>,
+    /// The step in which the file is synced; `None` means once, at the end.
+    sync_step_bytes: Option<u64>,
     entries: u64,
     open: Option<OpenFile>,
 }
 
 struct OpenFile {
     name: FileName,
-    path: PathBuf,
     writer: FragmentWriter,
 }
 
@@ -112,6 +116,7 @@ impl<'a> OutputFile<'a> {
             bytes_max,
             warmed: Warmed::new(fragments.cache()),
             heat: heat.clone(),
+            sync_step_bytes: None,
             entries: 0,
             open: None,
         }
@@ -130,9 +135,18 @@ impl<'a> OutputFile<'a> {
     fn open(&mut self) -> Result<&mut OpenFile> {
         if self.open.is_none() {
             let (name, path) = self.fragments.mint();
-            let mut writer = self.fragments.create(&path, self.options)?;
+            let mut writer = match self.fragments.create(name, &path, self.options) {
+                Ok(writer) => writer,
+                Err(error) => {
+                    self.fragments.outcome_known_of(name);
+                    return Err(error);
+                }
+            };
             writer.set_warmer(Warmer::new(&self.warmed, &self.heat));
-            self.open = Some(OpenFile { name, path, writer });
+            if let Some(bytes) = self.sync_step_bytes {
+                writer.sync_in_steps(bytes);
+            }
+            self.open = Some(OpenFile { name, writer });
         }
         Ok(self.open.as_mut().expect("it was just opened"))
     }
@@ -149,11 +163,11 @@ impl<'a> OutputFile<'a> {
             self.abandon();
             return Err(error);
         }
-        let OpenFile { name, path, writer } = self.open.take().expect("it was just opened");
+        let OpenFile { name, writer } = self.open.take().expect("it was just opened");
         let meta = match writer.finish() {
             Ok(meta) => meta,
             Err(error) => {
-                self.fragments.discard(&path);
+                self.fragments.discard(name);
                 return Err(error);
             }
         };
@@ -169,6 +183,7 @@ impl<'a> OutputFile<'a> {
             txn_min: self.txns.0,
             txn_max: self.txns.1,
             rows: None,
+            families: None,
             facts: Some(file_facts(&meta, held)),
             share: meta.stored_bytes,
             unit: 0,
@@ -177,9 +192,9 @@ impl<'a> OutputFile<'a> {
     }
 
     pub fn abandon(self) {
-        if let Some(open) = self.open
-            && let Err(error) = open.writer.abandon()
-        {
+        let Some(open) = self.open else { return };
+        self.fragments.outcome_known_of(open.name);
+        if let Err(error) = open.writer.abandon() {
             tracing::warn!(%error, "an unused fragment remains until the next open");
         }
     }

@@ -4,7 +4,9 @@
 pub mod clock;
 pub mod disk;
 pub mod files;
+pub mod fragment_store;
 pub mod random;
+mod remote_file;
 pub mod sim;
 pub mod spawn;
 
@@ -13,7 +15,12 @@ use std::sync::Arc;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use disk::{DIR_MODE, Disk, FILE_MODE};
 pub use files::{DirLock, File, Files};
+pub use fragment_store::{
+    Done, Fetch, FetchError, FragmentSink, FragmentStore, Part, StoredFile, wait_for,
+};
 pub use random::{Random, SeededRandom, SystemRandom};
+pub use remote_file::{Fetching, Miss, WaitScope};
+pub(crate) use remote_file::{RemoteFile, remote_path};
 pub use spawn::{Joiner, Priority, Spawner, Threads};
 
 /// The environment of a store.

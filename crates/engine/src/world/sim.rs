@@ -10,6 +10,8 @@ mod faults;
 mod hold;
 mod machine;
 mod names;
+mod objects;
+mod threads;
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -23,6 +25,8 @@ pub use faults::{Fault, FaultRates, Operation, Planned, disk_error, disk_full};
 pub use hold::Hold;
 use hold::{Holds, Scope};
 use machine::Machine;
+pub use objects::{ObjectFaults, ObjectRequests, SimObjects};
+pub use threads::OnlyThreads;
 
 /// The file system of one simulated machine. Clones share it.
 ///

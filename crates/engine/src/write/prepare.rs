@@ -10,13 +10,13 @@ use super::conflict::RowSlot;
 use crate::cell::commit::{Commit, CommitVisitor, Mutation, SHARED_VALUE_BYTES_MIN, TableId};
 use crate::cell::fold::{FoldId, Folds};
 use crate::cell::key;
-use crate::cell::normal::{self, NormalCell};
+use crate::cell::normal::{self, NormalCell, NormalRow};
 use crate::cell::rows::RowRange;
 use crate::error::{Error, Printable, Result};
 use crate::memory::{MemoryFragment, MemoryValue};
 use crate::options::Limits;
 use crate::schema::{self, Schema};
-use crate::tablet::Table;
+use crate::tablet::{Table, TabletMap};
 use crate::txn::Txn;
 
 /// Minimum percentage of a commit that its long values must make up to be
@@ -78,6 +78,7 @@ impl<'a> Prepared<'a> {
             unknown,
             prepared: Prepared { tables: Vec::new(), commit_bytes: commit.bytes().len() },
             skipping: false,
+            restricted: None,
             row: &[],
             mutations: Vec::new(),
         };
@@ -104,6 +105,12 @@ impl<'a> Prepared<'a> {
 }
 
 impl PreparedTable<'_> {
+    /// Returns the ranges of rows that are deleted in a group: none if its families
+    /// are hidden.
+    pub fn ranges_of(&self, group: usize) -> &[RowRange] {
+        if group < self.schema.visible_groups() { &self.ranges } else { &[] }
+    }
+
     /// Removes the entries of a group in rows that `keep` does not accept.
     pub fn retain_rows(&mut self, group: usize, keep: impl Fn(&[u8]) -> bool) {
         let cells = &mut self.groups[group];
@@ -179,6 +186,8 @@ struct Preparer<'a, 't> {
     prepared: Prepared<'a>,
     /// Whether the table was dropped after the commit was logged.
     skipping: bool,
+    /// The tablets of the table, if some rows of it cannot be written.
+    restricted: Option<Arc<TabletMap>>,
     row: &'a [u8],
     mutations: Vec<Mutation<'a>>,
 }
@@ -250,6 +259,7 @@ impl<'a> Preparer<'a, '_> {
 impl<'a> CommitVisitor<'a> for Preparer<'a, '_> {
     fn table(&mut self, table: TableId) -> Result<()> {
         self.skipping = false;
+        self.restricted = None;
         let Some(table) = self.known.get(&table) else {
             match self.unknown {
                 Unknown::Dropped { last_table } if table <= last_table => self.skipping = true,
@@ -257,9 +267,16 @@ impl<'a> CommitVisitor<'a> for Preparer<'a, '_> {
             }
             return Ok(());
         };
-        // Read before the schema, so that a change in between is noticed.
+        // Read before the rest, so that a change in between is noticed.
         let fence = table.fence();
-        let schema = table.version().schema.clone();
+        if table.is_dropping() {
+            return Err(Error::UnknownTable(format!("number {}", table.id.0)));
+        }
+        let version = table.version();
+        let schema = version.schema.clone();
+        // What was logged was accepted once; replay skips what unloaded tablets have.
+        let restricted = !version.all_active && self.unknown == Unknown::Reject;
+        self.restricted = restricted.then(|| version.tablets.clone());
         let groups = schema.groups().iter().map(|_| GroupCells::default()).collect();
         self.prepared.tables.push(PreparedTable {
             table: table.clone(),
@@ -276,6 +293,10 @@ impl<'a> CommitVisitor<'a> for Preparer<'a, '_> {
         if !self.skipping {
             let end = range.end.as_ref().map_or(0, Vec::len);
             check_size("a row key", range.start.len().max(end), self.limits.row_bytes_max + 1)?;
+            let table = self.current().table.clone();
+            for tablet in self.restricted.iter().flat_map(|tablets| tablets.overlapping(&range)) {
+                tablet.check_write(&table, (&*tablet.rows.start).max(&*range.start))?;
+            }
             self.current().ranges.push(range);
         }
         Ok(())
@@ -283,6 +304,10 @@ impl<'a> CommitVisitor<'a> for Preparer<'a, '_> {
 
     fn row(&mut self, row: &'a [u8]) -> Result<()> {
         check_size("a row key", row.len(), self.limits.row_bytes_max)?;
+        if let Some(tablets) = &self.restricted {
+            let table = self.prepared.tables.last().expect("a row comes after its table");
+            tablets.of(row).check_write(&table.table, row)?;
+        }
         self.row = row;
         self.mutations.clear();
         Ok(())
@@ -301,15 +326,45 @@ impl<'a> CommitVisitor<'a> for Preparer<'a, '_> {
             return Ok(());
         }
         let row = self.row;
+        // A delete of the row does not cover the hidden families.
+        let spared = self.take_spared();
         let normal = normal::normalize(&self.mutations, self.folds)?;
         let current = self.current();
         current.rows.push((RowSlot::of(current.table.id, row), row));
         if normal.row_deleted {
-            for group in &mut current.groups {
+            let visible = current.schema.visible_groups();
+            for group in &mut current.groups[..visible] {
                 group
                     .push(Cow::Borrowed(&[]), |keys| normal::push_tombstone(keys, row, None, None));
             }
         }
+        self.push_row(normal)?;
+        if !spared.is_empty() {
+            self.push_row(normal::normalize(&spared, self.folds)?)?;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Preparer<'a, '_> {
+    /// Removes the mutations of hidden families from a row that is deleted, and
+    /// returns them.
+    fn take_spared(&mut self) -> Vec<Mutation<'a>> {
+        let schema = &self.prepared.tables.last().expect("a row comes after its table").schema;
+        let visible = schema.visible_groups();
+        if visible == schema.groups().len() || !self.mutations.contains(&Mutation::DeleteRow) {
+            return Vec::new();
+        }
+        let is_hidden = |mutation: &mut Mutation<'a>| {
+            let at = mutation.family().and_then(|family| schema.find(family));
+            at.is_some_and(|at| at.group >= visible)
+        };
+        self.mutations.extract_if(.., is_hidden).collect()
+    }
+
+    /// Adds the tombstones of families and columns and the cells of a row.
+    fn push_row(&mut self, normal: NormalRow<'a>) -> Result<()> {
+        let row = self.row;
         for family in normal.families_deleted {
             if let Some(group) = self.group_of(family)? {
                 self.current().groups[group].push(Cow::Borrowed(&[]), |keys| {

@@ -1,7 +1,6 @@
 //! Admission: a commit that cannot be admitted at once waits without blocking a thread,
 //! in order of arrival, for a bounded time, and only for the limits that apply to it.
 
-use std::io;
 use std::path::Path;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -10,37 +9,16 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 use stele_engine::schema::{Family, Schema};
-use stele_engine::world::sim::{Operation, SimFiles, disk_error};
-use stele_engine::world::{Joiner, Priority, SeededRandom, Spawner, SystemClock, Threads, World};
+use stele_engine::world::sim::{OnlyThreads, Operation, SimFiles, disk_error};
+use stele_engine::world::{SeededRandom, SystemClock, World};
 use stele_engine::*;
 
 /// Longer than anything here takes unless it hangs.
 const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 const VALUE_BYTES: usize = 300_000;
 
-/// Starts only the log's thread and the timer; the test does the other workers' jobs
-/// itself.
-struct LogOnly;
-
-struct Never;
-
-impl Spawner for LogOnly {
-    fn spawn(
-        &self,
-        name: &str,
-        priority: Priority,
-        body: Box<dyn FnOnce() + Send>,
-    ) -> io::Result<Box<dyn Joiner>> {
-        match name {
-            "stele-log" | "stele-admission" => Threads.spawn(name, priority, body),
-            _ => Ok(Box::new(Never)),
-        }
-    }
-}
-
-impl Joiner for Never {
-    fn join(self: Box<Self>) {}
-}
+/// The workers that are started; the test does the jobs of the others itself.
+const STARTED: &[&str] = &["stele-log", "stele-admission"];
 
 fn options() -> Options {
     let mut options = Options::default();
@@ -57,7 +35,7 @@ fn open(sim: &SimFiles, options: Options) -> (Store, TableId) {
         clock: Arc::new(SystemClock::new()),
         files: Arc::new(sim.clone()),
         random: Arc::new(SeededRandom::new(1)),
-        spawner: Some(Arc::new(LogOnly)),
+        spawner: Some(Arc::new(OnlyThreads(STARTED))),
     };
     let store = Store::open(Path::new("/store"), options, world).unwrap();
     let table = create_table(&store, "t");

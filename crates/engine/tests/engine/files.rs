@@ -87,6 +87,25 @@ fn wait_until(mut done: impl FnMut() -> bool) {
 }
 
 #[test]
+fn a_file_without_range_tombstones_is_not_opened_to_look_for_them() {
+    let sim = SimFiles::new(1);
+    let mut in_parts = options();
+    in_parts.compact.output_bytes = 1;
+    let store = open(&sim, in_parts);
+    let table = create_table(&store, "t");
+    write_files(&store, table, 0..20);
+    store.compact(table).unwrap();
+    assert_eq!((store.stats().chain_longest, store.stats().fragments), (1, 20));
+    store.close().unwrap();
+    let store = open(&sim, options());
+    let spec = ScanSpec { rows_max: Some(1), ..ScanSpec::default() };
+    let mut cells = 0;
+    store.read(store.table("t").unwrap(), spec, |_| cells += 1).unwrap();
+    let open = sim.open_files(".frag");
+    assert!(cells == 1 && open <= 2, "{open} files are open after a read of {cells} cells");
+}
+
+#[test]
 fn scale_2_13_opening_a_store_opens_none_of_its_files() {
     const TABLES: usize = 40;
     const FILES: usize = 50;

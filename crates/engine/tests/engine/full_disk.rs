@@ -9,17 +9,10 @@ use std::thread;
 
 use stele_engine::schema::{Family, Schema};
 use stele_engine::world::sim::SimFiles;
-use stele_engine::world::{ManualClock, SeededRandom, Threads, World};
+use stele_engine::world::{SeededRandom, Threads, World};
 use stele_engine::*;
 
-fn sim_world(sim: &SimFiles) -> World {
-    World {
-        clock: Arc::new(ManualClock::at(1_000_000)),
-        files: Arc::new(sim.clone()),
-        random: Arc::new(SeededRandom::new(1)),
-        spawner: None,
-    }
-}
+use crate::simulated::world;
 
 fn open(world: World) -> (Store, TableId) {
     let mut options = Options::default();
@@ -80,7 +73,7 @@ fn fill(store: &Store, table: TableId, mut number: u64, value_bytes: usize) -> u
 fn a_commit_without_space_is_refused_and_the_next_one_with_space_is_accepted() {
     for (seed, value_bytes) in [(1, 100), (2, 3_000), (3, 70_000)] {
         let sim = SimFiles::new(seed);
-        let (store, table) = open(sim_world(&sim));
+        let (store, table) = open(world(&sim));
         let mut next = 0;
         for round in 0..4 {
             sim.set_capacity(Some(used(&sim) + 700_000));
@@ -101,7 +94,7 @@ fn a_commit_without_space_is_refused_and_the_next_one_with_space_is_accepted() {
         store.flush(table).unwrap();
         store.compact(table).unwrap();
         store.close().unwrap();
-        let (store, table) = open(sim_world(&sim));
+        let (store, table) = open(world(&sim));
         assert_eq!(rows(&store, table), (0..=next).map(row).collect::<Vec<_>>());
     }
 }
@@ -110,7 +103,7 @@ fn a_commit_without_space_is_refused_and_the_next_one_with_space_is_accepted() {
 fn what_was_taken_before_the_disk_was_full_survives_every_crash_after() {
     for seed in 0..30 {
         let sim = SimFiles::new(seed);
-        let (store, table) = open(sim_world(&sim));
+        let (store, table) = open(world(&sim));
         sim.set_capacity(Some(used(&sim) + 200_000 + seed * 31_337));
         let taken = fill(&store, table, 0, 2_000);
         for number in taken..taken + 3 {
@@ -123,7 +116,7 @@ fn what_was_taken_before_the_disk_was_full_survives_every_crash_after() {
         let left = sim.crash();
         drop(store);
         left.set_capacity(None);
-        let (store, table) = open(sim_world(&left));
+        let (store, table) = open(world(&left));
         assert_eq!(rows(&store, table), (0..taken).map(row).collect::<Vec<_>>(), "seed {seed}");
         store.apply(&commit(table, taken, 2_000), Txn::MAX, Durability::Durable).unwrap();
     }
@@ -135,7 +128,7 @@ fn what_was_taken_before_the_disk_was_full_survives_every_crash_after() {
 fn a_commit_that_was_accepted_is_written_whatever_happens_to_the_disk() {
     for seed in 0..30u64 {
         let sim = SimFiles::new(seed);
-        let (store, table) = open(sim_world(&sim));
+        let (store, table) = open(world(&sim));
         let mut accepted = 0;
         for step in 0..60u64 {
             // Small ones, and ones that span several segments.
@@ -157,7 +150,7 @@ fn a_commit_that_was_accepted_is_written_whatever_happens_to_the_disk() {
         let left = sim.crash();
         drop(store);
         left.set_capacity(None);
-        let (store, table) = open(sim_world(&left));
+        let (store, table) = open(world(&left));
         assert_eq!(rows(&store, table), (0..accepted).map(row).collect::<Vec<_>>(), "seed {seed}");
     }
 }

@@ -30,26 +30,45 @@ fn contents(store: &Store) -> String {
     let mut text = String::new();
     for (table, name) in store.tables() {
         writeln!(text, "table {} {name}", table.0).unwrap();
-        let spec = ScanSpec { markers: true, ..ScanSpec::default() };
-        let line = |cell: &CellView<'_>| {
+        let schema = store.schema(table).unwrap();
+        let hidden = schema.groups()[schema.visible_groups()..].iter();
+        let hidden = hidden.flat_map(|group| &group.families);
+        let hidden = hidden.map(|family| FamilyColumns::all(family.name.clone())).collect();
+        let mut line = |cell: &CellView<'_>| {
             let parts = [cell.row, cell.family, cell.qualifier, cell.value];
             let [row, family, qualifier, value] = parts.map(<[u8]>::escape_ascii);
             let marker = if cell.marker { "marker " } else { "" };
             let timestamp = cell.timestamp;
             writeln!(text, "{row} {family}:{qualifier} @{timestamp} {marker}{value}").unwrap();
         };
-        store.read(table, spec, line).unwrap();
+        for columns in [Columns::All, Columns::Families(hidden)] {
+            let spec = ScanSpec { markers: true, columns, ..ScanSpec::default() };
+            store.read(table, spec, &mut line).unwrap();
+        }
     }
     for checkpoint in store.checkpoints().unwrap() {
         let files = checkpoint.files().count();
         writeln!(text, "checkpoint {} of {files} files", checkpoint.id).unwrap();
+    }
+    for backup in store.backups().unwrap() {
+        let BackupInfo { name, source_name, txn, created_micros, expires_micros, .. } = backup;
+        writeln!(
+            text,
+            "backup {name} of {source_name} at {txn}, {created_micros} to {expires_micros:?}"
+        )
+        .unwrap();
+    }
+    for deleted in store.deleted_tables().unwrap() {
+        let DeletedInfo { id, name, deleted_micros, .. } = deleted;
+        writeln!(text, "deleted table {} {name} at {deleted_micros}", id.0).unwrap();
     }
     text
 }
 
 /// Writes a store that covers everything: each mutation, each compression, a chain of
 /// several runs, a compacted one, one with an interrupted compaction, tablets that were
-/// split and joined, commits only in the log, a dropped table and a checkpoint.
+/// split and joined, commits only in the log, a dropped table, a checkpoint,
+/// backups, a restored table and a deleted one.
 fn write_store(files: &SimFiles) -> String {
     let mut options = Options::default();
     options.log.segment_bytes = 8 << 10;
@@ -112,6 +131,7 @@ fn write_store(files: &SimFiles) -> String {
     files.fail_next(Operation::Create, &third.to_string(), disk_full());
     assert!(store.compact(parts).is_err(), "it is interrupted after two outputs");
     write_tablets(&store);
+    write_kept_tables(&store);
     apply(&|commit| {
         commit.table(wide).row(b"z").set(b"f", b"logged", -1, b"only in the log");
     });
@@ -120,7 +140,31 @@ fn write_store(files: &SimFiles) -> String {
     expected
 }
 
-/// Writes a table of tablets that share a file, one of which refers to a part of it.
+/// Writes backups of a table that was dropped, a table restored from one of them, and a
+/// table that was deleted.
+fn write_kept_tables(store: &Store) {
+    let schema = Schema::with_families([Family::new("f")]).unwrap();
+    let splits = vec![b"m".to_vec()];
+    let source = store.create_table_with_splits("source", schema.clone(), splits).unwrap();
+    let put = |table: TableId, row: &[u8]| {
+        let mut commit = CommitBuilder::new();
+        commit.table(table).row(row).set(b"f", b"", 1, b"kept");
+        store.apply(&commit.finish(), Txn::MAX, Durability::Durable).unwrap();
+    };
+    put(source, b"a");
+    store.create_backup(source, "forever", None).unwrap();
+    put(source, b"z");
+    store.create_backup(source, "a year", Some(31_536_000_000_000)).unwrap();
+    store.drop_table(source).unwrap();
+    let restored = store.restore_table("a year", "restored").unwrap();
+    put(restored, b"n");
+    let deleted = store.create_table("deleted", schema).unwrap();
+    put(deleted, b"d");
+    store.delete_table(deleted).unwrap();
+}
+
+/// Writes a table of tablets that share a file, one of which refers to a part of it,
+/// with a hidden family.
 fn write_tablets(store: &Store) {
     let apply = |build: &dyn Fn(&mut CommitBuilder)| {
         let mut commit = CommitBuilder::new();
@@ -155,8 +199,20 @@ fn write_tablets(store: &Store) {
     store.join(table, b"p").unwrap();
     let configs = store.configs().unwrap();
     assert!(configs.tables[&table].files().any(|file| file.rows.is_some()));
+    // Before the last commits the table gets a hidden family.
+    let groups = [
+        Group::new("default", [Family::new("f")]),
+        Group::new("hidden", [Family::hidden("h", Purge::MaxAge(1_000_000))]),
+    ];
+    store.alter_table(table, Schema::new(groups.to_vec()).unwrap()).unwrap();
     apply(&|commit| {
-        commit.table(table).row(b"c").set(b"f", b"", 7, b"only in the log");
+        commit.table(table).row(b"b").delete_row().set(b"h", b"token", 1_000_000, b"");
+        commit.row(b"x").set(b"h", b"token", 1_000_000, b"of no row");
+    });
+    store.flush(table).unwrap();
+    apply(&|commit| {
+        commit.table(table).delete_range(&RowRange::from("x"));
+        commit.row(b"c").set(b"f", b"", 7, b"only in the log").set(b"h", b"logged", 999_999, b"");
     });
 }
 
@@ -204,7 +260,7 @@ fn write_external_store(files: &SimFiles) -> String {
 }
 
 /// The golden stores with an external log.
-const EXTERNAL: &[&str] = &["3", "5"];
+const EXTERNAL: &[&str] = &["3", "5", "7", "9"];
 /// The last entry of that log in their files.
 const FLUSHED_INDEX: u64 = 8;
 
@@ -259,7 +315,7 @@ fn a_store_of_every_earlier_format_opens_and_holds_what_it_held() {
         // compaction.
         let configs = Manifest::load(&Disk, dir.path()).unwrap().unwrap();
         let unfinished = configs.files().any(|file| file.unit != 0);
-        assert_eq!(unfinished, ["2", "4"].iter().any(|name| golden.ends_with(name)));
+        assert_eq!(unfinished, ["2", "4", "6", "8"].iter().any(|name| golden.ends_with(name)));
         assert!(configs.tables.values().all(|table| table.tablets.first().id.number > 0));
         for _ in 0..2 {
             let store = open(dir.path(), Options::default(), world(Disk)).unwrap();
@@ -270,7 +326,7 @@ fn a_store_of_every_earlier_format_opens_and_holds_what_it_held() {
                 store.compact(table).unwrap();
             }
             let header = fs::read(dir.path().join("manifest")).unwrap()[8..12].to_vec();
-            assert_eq!(header, 4u32.to_le_bytes(), "scale_2_15: the manifest was upgraded");
+            assert_eq!(header, 6u32.to_le_bytes(), "scale_2_15: the manifest was upgraded");
             assert_eq!(contents(&store), expected, "compacted: {}", golden.display());
         }
         opened += 1;
@@ -280,8 +336,8 @@ fn a_store_of_every_earlier_format_opens_and_holds_what_it_held() {
 
 #[test]
 fn what_is_written_today_reads_like_the_golden_store_of_today() {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/4/expected.txt");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/8/expected.txt");
     assert_eq!(write_store(&SimFiles::new(1)), fs::read_to_string(golden).unwrap());
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/5/expected.txt");
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/9/expected.txt");
     assert_eq!(write_external_store(&SimFiles::new(1)), fs::read_to_string(golden).unwrap());
 }

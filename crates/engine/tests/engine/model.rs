@@ -9,8 +9,10 @@ mod history;
 mod interrupt;
 mod policy;
 mod races;
+mod reads;
 mod run;
 mod scans;
+mod tablets;
 mod tally;
 
 use crate::support::tally::EventCounts;
@@ -52,6 +54,37 @@ fn a_store_and_a_plain_map_agree_after_any_steps() {
     }
     println!("{tally:?}");
     tally.check();
+}
+
+#[test]
+fn scale_3_2_a_store_and_a_plain_map_agree_although_outcomes_are_unknown() {
+    if let Ok(seed) = std::env::var("STELE_SEED") {
+        let seed = seed.parse().expect("STELE_SEED is a number");
+        for tablets in TABLETS {
+            Run::unsure(seed, tablets).steps(STEPS * STEPS_LONG_FACTOR);
+        }
+        return;
+    }
+    let seeds = if std::env::var_os("STELE_LONG").is_some() { SEEDS } else { SEEDS / 4 };
+    for tablets in TABLETS {
+        let mut unknown = 0;
+        for seed in 0..seeds {
+            let mut run = Run::unsure(seed, tablets);
+            run.steps(STEPS);
+            unknown += run.unknown;
+        }
+        assert!(unknown > 100 * seeds, "only {unknown} unknown outcomes");
+    }
+}
+
+#[test]
+fn scale_4_3_a_store_and_a_plain_map_agree_although_every_read_of_a_file_misses() {
+    let seeds = if std::env::var_os("STELE_LONG").is_some() { SEEDS } else { SEEDS / 6 };
+    for tablets in TABLETS {
+        for seed in 0..seeds {
+            Run::with_objects(seed, tablets).steps(STEPS);
+        }
+    }
 }
 
 #[test]

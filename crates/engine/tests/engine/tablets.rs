@@ -7,19 +7,11 @@ use std::sync::Arc;
 use stele_engine::config::{FileName, Reference, TabletConfig};
 use stele_engine::schema::{Family, Schema};
 use stele_engine::verify;
+use stele_engine::world::Files;
 use stele_engine::world::sim::SimFiles;
-use stele_engine::world::{Files, ManualClock, SeededRandom, World};
 use stele_engine::*;
 
-fn open(sim: &SimFiles, options: Options) -> Store {
-    let world = World {
-        clock: Arc::new(ManualClock::at(1_000_000)),
-        files: Arc::new(sim.clone()),
-        random: Arc::new(SeededRandom::new(1)),
-        spawner: None,
-    };
-    Store::open(Path::new("/store"), options, world).unwrap()
-}
+use crate::simulated::open;
 
 fn schema() -> Schema {
     Schema::with_families([Family::new("f")]).unwrap()

@@ -7,24 +7,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stele_engine::schema::{Family, Group, Schema};
 use stele_engine::verify::FragmentDump;
+use stele_engine::world::Files;
 use stele_engine::world::sim::SimFiles;
-use stele_engine::world::{Files, ManualClock, SeededRandom, World};
 use stele_engine::*;
+
+use crate::simulated::open;
 
 struct Fixture {
     files: SimFiles,
     store: Store,
     table: TableId,
-}
-
-fn open(files: &SimFiles, options: Options) -> Store {
-    let world = World {
-        clock: Arc::new(ManualClock::at(1_000_000)),
-        files: Arc::new(files.clone()),
-        random: Arc::new(SeededRandom::new(1)),
-        spawner: None,
-    };
-    Store::open(Path::new("/store"), options, world).unwrap()
 }
 
 impl Fixture {

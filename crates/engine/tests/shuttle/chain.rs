@@ -3,12 +3,15 @@
 //! it is done.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use shuttle::thread::{self, JoinHandle};
+use stele_engine::config::RowFaults;
 use stele_engine::*;
 
 use super::explore;
 use super::machine::{Machine, small};
+use super::unsure::UNSURE;
 
 const ROWS: [&[u8]; 3] = [b"a", b"b", b"c"];
 /// Commits before the threads start, each in its own fragment.
@@ -64,7 +67,12 @@ const SPLITS: [&[&[u8]]; 2] = [&[], &[b"a\0", b"b", b"b\0", b"c"]];
 
 /// Returns a machine with chains of two fragments and nothing in memory.
 fn machine(splits: &[&[u8]]) -> Arc<Machine> {
-    let machine = Machine::with_splits(small(), None, splits);
+    machine_with(splits, RowFaults::default())
+}
+
+/// Like `machine`, with changes of tablets that get lost.
+fn machine_with(splits: &[&[u8]], rates: RowFaults) -> Arc<Machine> {
+    let machine = Machine::unsure(small(), None, splits, rates);
     for number in 1..=BEFORE {
         let commit = commit(machine.table, number);
         let txn = machine.store.apply(&commit, Txn::MAX, Durability::Durable).unwrap();
@@ -99,6 +107,14 @@ fn split_and_join(machine: &Machine) {
     for _ in 0..2 {
         assert!(machine.store.split(machine.table, b"b").unwrap());
         machine.store.join(machine.table, b"b").unwrap();
+    }
+}
+
+/// Joins two tablets and splits them again, twice.
+fn join_and_split(machine: &Machine) {
+    for _ in 0..2 {
+        machine.store.join(machine.table, b"b").unwrap();
+        assert!(machine.store.split(machine.table, b"b").unwrap());
     }
 }
 
@@ -204,23 +220,126 @@ fn scale_6_2_tablets_split_and_join_while_others_write_flush_compact_and_scan() 
         assert_eq!(tablets.len(), 1);
         assert_eq!(
             tablets[0].id,
-            TabletId { epoch: 1, number: 1 },
+            TabletId { incarnation: 1, number: 1 },
             "the upper tablet keeps its id"
         );
     });
+}
+
+/// Unloads the tablet of the second row and loads it again, twice.
+fn unload_and_load(machine: &Machine) {
+    let rows = [RowRange::row(ROWS[1])];
+    for _ in 0..2 {
+        assert_eq!(machine.store.unload(machine.table, &rows).unwrap(), 1);
+        assert_eq!(machine.store.load(machine.table, &rows).unwrap(), 1);
+    }
+}
+
+/// Returns whether an outcome is that of a row that is not loaded.
+fn is_unloaded<T>(outcome: &Result<T>) -> bool {
+    matches!(outcome, Err(Error::TabletNotLoaded(_)))
+}
+
+/// Like `write`, and repeats each commit until it is accepted.
+fn write_despite_unloads(machine: &Machine) {
+    for number in BEFORE + 1..=COMMITS {
+        let commit = commit(machine.table, number);
+        loop {
+            let applied = machine.store.apply(&commit, Txn::MAX, Durability::Accepted);
+            if !is_unloaded(&applied) {
+                // A commit that was refused took no txn.
+                assert_eq!(number_of(applied.unwrap()), number);
+                break;
+            }
+            thread::yield_now();
+        }
+    }
+}
+
+/// Scans the latest state: all of it, or only the rows before those that are not loaded.
+fn scan_despite_unloads(machine: &Machine) {
+    let spec = ScanSpec { view: View::At(machine.store.snapshot()), ..ScanSpec::default() };
+    let View::At(snapshot) = &spec.view else { unreachable!() };
+    let expected = table_after(number_of(snapshot.txn()));
+    let mut cells = Cells::new();
+    let read = machine.store.read(machine.table, spec, collect(&mut cells));
+    let length = if is_unloaded(&read) { row_after(ROWS[0], BEFORE).len() } else { expected.len() };
+    assert!(is_unloaded(&read) || read.is_ok());
+    assert_eq!(cells, expected[..length]);
+}
+
+#[test]
+fn scale_7_6_tablets_unload_and_load_while_others_write_flush_compact_and_scan() {
+    explore(1_000, || {
+        let machine = machine(&[b"b", b"c"]);
+        let bodies = [write_despite_unloads, flush, compact, unload_and_load, scan_despite_unloads];
+        let threads = bodies.map(|body| spawn(&machine, body));
+        finish(&machine, threads.into());
+        let store = &machine.store;
+        assert_eq!(store.tablets(machine.table).unwrap()[1].load, 3);
+        // Nothing of an unloaded tablet has to be replayed.
+        let last = store.progress().1;
+        store.unload(machine.table, &[RowRange::all()]).unwrap();
+        let flushed = &store.configs().unwrap().tables[&machine.table].flushed;
+        assert!(flushed.iter().all(|txn| *txn >= last));
+    });
+}
+
+#[test]
+fn scale_7_6_two_threads_that_load_and_unload_the_same_tablets_take_turns() {
+    explore(600, || {
+        let machine = machine(&[b"b", b"c"]);
+        let moved = |machine: &Machine| {
+            let rows = [RowRange::all()];
+            for _ in 0..2 {
+                let unloaded = machine.store.unload(machine.table, &rows).unwrap();
+                let loaded = machine.store.load(machine.table, &rows).unwrap();
+                assert!(
+                    unloaded.is_multiple_of(3) && loaded.is_multiple_of(3),
+                    "a list is changed as a whole"
+                );
+            }
+        };
+        let threads = [spawn(&machine, moved), spawn(&machine, moved), spawn(&machine, flush)];
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        machine.store.load(machine.table, &[RowRange::all()]).unwrap();
+        let mut cells = Cells::new();
+        machine.store.read(machine.table, ScanSpec::default(), collect(&mut cells)).unwrap();
+        assert_eq!(cells, table_after(BEFORE));
+    });
+}
+
+#[test]
+fn scale_3_2_tablets_split_flush_compact_and_are_scanned_although_outcomes_are_unknown() {
+    let lost = Arc::new(AtomicU64::new(0));
+    for splits in SPLITS {
+        let lost = lost.clone();
+        explore(600, move || {
+            let machine = machine_with(splits, UNSURE);
+            let bounds = if splits.is_empty() { split_and_join } else { join_and_split };
+            let bodies = [write, flush, compact, bounds, scan_rows, scan_reverse];
+            let threads = bodies.map(|body| spawn(&machine, body));
+            finish(&machine, threads.into());
+            let tablets = machine.store.tablets(machine.table).unwrap();
+            assert_eq!(tablets.len(), splits.len() + 1);
+            lost.fetch_add(machine.rows.counts().lost, Ordering::Relaxed);
+        });
+    }
+    assert!(lost.load(Ordering::Relaxed) > 600);
 }
 
 #[test]
 fn a_dropped_table_leaves_no_files_whoever_is_at_work_on_it() {
     for splits in SPLITS {
         explore(600, move || dropped_while_at_work(&machine(splits)));
+        explore(200, move || dropped_while_at_work(&machine_with(splits, UNSURE)));
     }
 }
 
 fn dropped_while_at_work(machine: &Arc<Machine>) {
     let at_work = |body: fn(&Machine) -> Result<()>| {
         spawn(machine, move |machine| match body(machine) {
-            Ok(()) | Err(Error::UnknownTable(_)) => {}
+            Ok(()) | Err(Error::UnknownTable(_) | Error::TabletNotLoaded(_)) => {}
             Err(error) => panic!("{error}"),
         })
     };
@@ -237,6 +356,10 @@ fn dropped_while_at_work(machine: &Arc<Machine>) {
             let txn = machine.store.read(machine.table, spec, collect(&mut cells))?;
             assert_eq!(cells, table_after(number_of(txn)));
             Ok(())
+        }),
+        at_work(|machine| {
+            machine.store.unload(machine.table, &[RowRange::all()])?;
+            machine.store.load(machine.table, &[RowRange::all()]).map(drop)
         }),
         at_work(|machine| machine.store.drop_table(machine.table)),
     ];

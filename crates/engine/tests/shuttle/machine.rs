@@ -3,16 +3,19 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use stele_engine::config::{RowFaults, SimRows};
 use stele_engine::schema::{Family, Schema};
 use stele_engine::world::{Files, ManualClock, SeededRandom, Spawner, World};
 use stele_engine::*;
 
 use super::disk::Disk;
+use super::unsure::open_unsure;
 
 const DIR: &str = "/store";
 
 pub struct Machine {
     pub disk: Disk,
+    pub rows: Arc<SimRows>,
     pub store: Arc<Store>,
     pub table: TableId,
 }
@@ -30,6 +33,16 @@ impl Machine {
         spawner: Option<Arc<dyn Spawner>>,
         splits: &[&[u8]],
     ) -> Machine {
+        Machine::unsure(options, spawner, splits, RowFaults::default())
+    }
+
+    /// Like `with_splits`, with changes of tablets that get lost.
+    pub fn unsure(
+        options: Options,
+        spawner: Option<Arc<dyn Spawner>>,
+        splits: &[&[u8]],
+        rates: RowFaults,
+    ) -> Machine {
         let disk = Disk::new();
         let world = World {
             clock: Arc::new(ManualClock::at(1_000_000)),
@@ -37,11 +50,12 @@ impl Machine {
             random: Arc::new(SeededRandom::new(1)),
             spawner,
         };
-        let store = Store::open(Path::new(DIR), options, world).unwrap();
+        let dir = Path::new(DIR);
+        let (store, rows) = open_unsure(dir, options, world, 1, rates).unwrap();
         let schema = Schema::with_families([Family::new("f")]).unwrap();
         let splits = splits.iter().map(|row| row.to_vec()).collect();
         let table = store.create_table_with_splits("t", schema, splits).unwrap();
-        Machine { disk, store: Arc::new(store), table }
+        Machine { disk, rows, store: Arc::new(store), table }
     }
 
     /// Reopens the store without workers.
@@ -86,5 +100,7 @@ pub fn small() -> Options {
     options.memory.conflict_slots = 4;
     options.memory.cache_bytes = 0;
     options.log.segment_bytes = 1 << 10;
+    // No schedule depends on the time.
+    options.tablets.automatic = false;
     options
 }

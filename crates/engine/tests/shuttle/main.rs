@@ -14,6 +14,8 @@ mod log;
 mod machine;
 mod memory;
 mod rows;
+#[path = "../support/unsure.rs"]
+mod unsure;
 mod workers;
 
 use std::sync::Arc;

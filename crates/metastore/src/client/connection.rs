@@ -6,8 +6,10 @@ use bytes::Bytes;
 use stele_grpc::Pending;
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 
+use super::token::{Token, TokenChannel};
 use super::{
-    Error, GetClientResponse, KeyValue, Lock, Range, Result, Session, StatusResponse, Watch,
+    CreateBackupResponse, Error, GetClientResponse, HistoryResponse, KeyValue, Lock, Quota, Range,
+    Result, Session, StatusResponse, TopRequest, TopResponse, Watch,
 };
 use crate::proto::native::metastore_client::MetastoreClient;
 use crate::proto::native::{self as proto, snapshot_request};
@@ -40,7 +42,8 @@ pub struct Page {
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(super) channel: Channel,
-    api: MetastoreClient<Channel>,
+    pub(super) token: Token,
+    api: MetastoreClient<TokenChannel>,
 }
 
 impl Client {
@@ -69,11 +72,20 @@ impl Client {
     }
 
     pub fn new(channel: Channel) -> Client {
-        let api = MetastoreClient::new(channel.clone());
-        Client { channel, api: api.max_decoding_message_size(RESPONSE_BYTES_MAX) }
+        Client::identified(channel, Token::default())
     }
 
-    pub(super) fn api(&self) -> MetastoreClient<Channel> {
+    fn identified(channel: Channel, token: Token) -> Client {
+        let api = MetastoreClient::with_interceptor(channel.clone(), token.clone());
+        Client { channel, token, api: api.max_decoding_message_size(RESPONSE_BYTES_MAX) }
+    }
+
+    /// Returns a client of the same connection whose calls carry a token.
+    pub fn with_token(&self, token: &str) -> Client {
+        Client::identified(self.channel.clone(), Token::new(token))
+    }
+
+    pub(super) fn api(&self) -> MetastoreClient<TokenChannel> {
         self.api.clone()
     }
 
@@ -242,7 +254,70 @@ impl Client {
         })
     }
 
+    /// Raises the feature level (0: to the highest that the member speaks).
+    /// Returns the level.
+    pub fn raise_level(&self, level: u32) -> Pending<'_, Result<u32>> {
+        Box::pin(async move {
+            let request = proto::RaiseLevelRequest { level };
+            Ok(self.api().raise_level(request).await?.into_inner().level)
+        })
+    }
+
+    /// Sets the quota of a prefix; a limit of 0 means none.
+    pub fn set_quota(
+        &self,
+        prefix: impl Into<Bytes>,
+        keys_max: i64,
+        bytes_max: i64,
+    ) -> Pending<'_, Result<()>> {
+        let prefix = prefix.into();
+        self.send_quota(proto::SetQuotaRequest { prefix, remove: false, keys_max, bytes_max })
+    }
+
+    pub fn remove_quota(&self, prefix: impl Into<Bytes>) -> Pending<'_, Result<()>> {
+        let (prefix, remove) = (prefix.into(), true);
+        self.send_quota(proto::SetQuotaRequest { prefix, remove, keys_max: 0, bytes_max: 0 })
+    }
+
+    fn send_quota(&self, request: proto::SetQuotaRequest) -> Pending<'_, Result<()>> {
+        Box::pin(async move {
+            self.api().set_quota(request).await?;
+            Ok(())
+        })
+    }
+
+    /// Returns the quotas of prefixes and what they use.
+    pub fn quotas(&self) -> Pending<'_, Result<Vec<Quota>>> {
+        Box::pin(async move {
+            Ok(self.api().list_quotas(proto::ListQuotasRequest {}).await?.into_inner().quotas)
+        })
+    }
+
+    /// Lets the server take a backup to its configured location.
+    pub fn create_backup(&self, full: bool) -> Pending<'_, Result<CreateBackupResponse>> {
+        Box::pin(async move {
+            let request = proto::CreateBackupRequest { full };
+            Ok(self.api().create_backup(request).await?.into_inner())
+        })
+    }
+
     pub fn status(&self) -> Pending<'_, Result<StatusResponse>> {
         Box::pin(async move { Ok(self.api().status(proto::StatusRequest {}).await?.into_inner()) })
+    }
+
+    /// Returns the retained changes of a key, the newest first: up to `limit`, or
+    /// 100 if that is 0.
+    pub fn history(
+        &self,
+        key: impl Into<Bytes>,
+        limit: i64,
+    ) -> Pending<'_, Result<HistoryResponse>> {
+        let request = proto::HistoryRequest { key: key.into(), limit, before: 0 };
+        Box::pin(async move { Ok(self.api().history(request).await?.into_inner()) })
+    }
+
+    /// Returns the prefixes with the most keys or bytes.
+    pub fn top(&self, request: TopRequest) -> Pending<'_, Result<TopResponse>> {
+        Box::pin(async move { Ok(self.api().top(request).await?.into_inner()) })
     }
 }

@@ -3,13 +3,16 @@
 //! locks with fencing tokens, and snapshots for backups.
 //!
 //! [`Client`] (`connection`) has the plain calls; `transaction`, `session`,
-//! `watch` and `snapshot` build on it.
+//! `watch` and `snapshot` build on it. `auth` has the calls of etcd's API for users,
+//! roles and elections; `token` identifies the caller of all calls.
 
+mod auth;
 mod connection;
 mod error;
 mod range;
 mod session;
 mod snapshot;
+mod token;
 mod transaction;
 mod watch;
 
@@ -21,5 +24,6 @@ pub use transaction::{RetryOptions, Transaction};
 pub use watch::Watch;
 
 pub use crate::proto::native::{
-    Event, GetClientResponse, KeyValue, Lock, StatusResponse, event::Change,
+    CreateBackupResponse, Event, GetClientResponse, HistoryResponse, KeyValue, Lock, Quota,
+    StatusResponse, TopRequest, TopResponse, event::Change,
 };

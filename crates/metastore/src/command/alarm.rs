@@ -9,9 +9,29 @@ pub enum Alarm {
     Corrupt,
 }
 
+/// An alarm that has been raised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ActiveAlarm {
+    pub member: u64,
+    pub alarm: Alarm,
+    /// Raised by an operator: it stays until an operator clears it.
+    pub by_hand: bool,
+}
+
 /// Raises or clears an alarm of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AlarmAction {
-    Activate { member: u64, alarm: Alarm },
-    Deactivate { member: u64, alarm: Alarm },
+    Activate {
+        member: u64,
+        alarm: Alarm,
+    },
+    /// Raised by an operator.
+    ActivateByHand {
+        member: u64,
+        alarm: Alarm,
+    },
+    Deactivate {
+        member: u64,
+        alarm: Alarm,
+    },
 }

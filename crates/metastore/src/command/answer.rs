@@ -16,7 +16,7 @@ pub enum Reply {
     Put(PutAnswer),
     Delete(DeleteAnswer),
     Txn(TxnAnswer),
-    /// Compact, LeaseRevoke, Expire, Alarm, Release, Sample, Waterline.
+    /// Compact, LeaseRevoke, Expire, Alarm, Release, Sample, Waterline, Auth.
     Done,
     LeaseGrant {
         id: i64,

@@ -10,7 +10,9 @@ use std::collections::HashSet;
 
 use bytes::Bytes;
 
-use super::encoding::encode;
+use super::auth::Caller;
+use super::encoding::encode_as;
+use super::quota::check_quota;
 use super::range::RangeQuery;
 use super::txn::{Delete, Execute, Op, Put, Txn};
 use super::{Command, Restore};
@@ -32,8 +34,13 @@ pub const TXN_DEPTH_MAX: usize = 256;
 
 /// Checks a command and encodes it as a proposal.
 pub fn pack(command: &Command, time_micros: i64) -> Result<Bytes> {
+    pack_as(None, command, time_micros)
+}
+
+/// Checks a command of a caller and encodes it as a proposal.
+pub fn pack_as(caller: Option<&Caller>, command: &Command, time_micros: i64) -> Result<Bytes> {
     check(command)?;
-    let proposal = encode(command, time_micros);
+    let proposal = encode_as(caller, command, time_micros);
     within("bytes of a proposal", proposal.len(), PROPOSAL_BYTES_MAX)?;
     Ok(proposal)
 }
@@ -51,6 +58,11 @@ fn check(command: &Command) -> Result<()> {
         Command::Restore(Restore { kvs, .. }) => {
             kvs.iter().try_for_each(|kv| check_key_bytes(&kv.key))
         }
+        Command::RestoreHistory(history) => {
+            history.changes.iter().try_for_each(|change| check_key_bytes(&change.key))
+        }
+        Command::SetQuota { prefix, quota } => check_quota(prefix, quota.as_ref()),
+        Command::RaiseLevel { level } => super::level::check_level(*level),
         Command::Delete(_)
         | Command::Compact { .. }
         | Command::LeaseGrant { .. }
@@ -58,7 +70,8 @@ fn check(command: &Command) -> Result<()> {
         | Command::Expire { .. }
         | Command::Alarm(_)
         | Command::Sample { .. }
-        | Command::Waterline { .. } => Ok(()),
+        | Command::Waterline { .. }
+        | Command::Auth(_) => Ok(()),
     }
 }
 

@@ -7,12 +7,16 @@ use prost::encoding::decode_varint;
 use super::alarm::{Alarm, AlarmAction};
 use super::check::TXN_DEPTH_MAX;
 use super::encoding::{
-    ACQUIRE, ALARM_OFF, ALARM_ON, COMPACT, DELETE, EXECUTE, EXPIRE, LEASE_GRANT, LEASE_REVOKE, PUT,
-    RANGE, RELEASE, RESTORE, SAMPLE, TXN, VERSION, VERSION_OF_LIMITS, WATERLINE,
+    ACQUIRE, ALARM_OFF, ALARM_ON, AUTH, BY_HAND, CALLER, COMPACT, DELETE, EXECUTE, EXPIRE,
+    LEASE_GRANT, LEASE_REVOKE, PUT, RAISE_LEVEL, RANGE, RELEASE, RESTORE, RESTORE_HISTORY, SAMPLE,
+    SET_QUOTA, TXN, VERSION, VERSION_OF_LIMITS, WATERLINE,
 };
 use super::range::{Order, RangeQuery, Target};
 use super::txn::{Compare, Delete, Execute, HeldLock, Op, Operand, Put, Relation, Txn, Write};
-use super::{Acquire, Command, LockMode, Restore};
+use super::{
+    Acquire, AuthCommand, Caller, Command, LockMode, Quota, Restore, RestoreHistory,
+    RestoredChange, RestoredVersion,
+};
 use crate::error::{Error, Result};
 use crate::key::{KeyRange, Kv, RangeEnd};
 
@@ -21,6 +25,8 @@ use crate::key::{KeyRange, Kv, RangeEnd};
 pub struct Proposal {
     pub version: u8,
     pub time_micros: i64,
+    /// Present if the caller was identified.
+    pub caller: Option<Caller>,
     pub command: Command,
 }
 
@@ -33,11 +39,12 @@ pub fn decode(proposal: &Bytes) -> Result<Proposal> {
     }
     reader.version = version;
     let time_micros = i64::from_le_bytes(reader.array()?);
+    let caller = reader.caller()?;
     let command = reader.command()?;
     if reader.at != proposal.len() {
         return Err(Error::Malformed("trailing bytes"));
     }
-    Ok(Proposal { version, time_micros, command })
+    Ok(Proposal { version, time_micros, caller, command })
 }
 
 struct Reader<'a> {
@@ -126,6 +133,24 @@ impl Reader<'_> {
         Ok(KeyRange { start: self.bytes()?, end })
     }
 
+    fn caller(&mut self) -> Result<Option<Caller>> {
+        if self.bytes.get(self.at) != Some(&CALLER) {
+            return Ok(None);
+        }
+        self.at += 1;
+        let auth_revision = self.number()? as u64;
+        let user = self.bytes()?;
+        let user = std::str::from_utf8(&user)
+            .map_err(|_| Error::Malformed("the name of the caller is not UTF-8"))?;
+        Ok(Some(Caller { user: user.into(), auth_revision }))
+    }
+
+    fn auth(&mut self) -> Result<AuthCommand> {
+        let number = self.u8()?;
+        let auth_revision = u64::from_le_bytes(self.array()?);
+        AuthCommand::from_parts(number, auth_revision, self.bytes()?)
+    }
+
     fn command(&mut self) -> Result<Command> {
         Ok(match self.u8()? {
             PUT => Command::Put(self.put()?),
@@ -135,14 +160,14 @@ impl Reader<'_> {
             LEASE_GRANT => Command::LeaseGrant { id: self.number()?, ttl_seconds: self.number()? },
             LEASE_REVOKE => Command::LeaseRevoke { id: self.number()? },
             EXPIRE => Command::Expire { ids: self.list(Reader::number)? },
-            ALARM_ON => {
-                let (member, alarm) = self.alarm()?;
-                Command::Alarm(AlarmAction::Activate { member, alarm })
-            }
-            ALARM_OFF => {
-                let (member, alarm) = self.alarm()?;
-                Command::Alarm(AlarmAction::Deactivate { member, alarm })
-            }
+            ALARM_ON => Command::Alarm(match self.alarm()? {
+                (member, alarm, false) => AlarmAction::Activate { member, alarm },
+                (member, alarm, true) => AlarmAction::ActivateByHand { member, alarm },
+            }),
+            ALARM_OFF => match self.alarm()? {
+                (member, alarm, false) => Command::Alarm(AlarmAction::Deactivate { member, alarm }),
+                _ => return Err(Error::Malformed("unknown alarm")),
+            },
             EXECUTE => Command::Execute(self.execute()?),
             ACQUIRE => {
                 let session = self.number()?;
@@ -163,6 +188,20 @@ impl Reader<'_> {
             SAMPLE => Command::Sample { clock_micros: self.number()? },
             WATERLINE => Command::Waterline { revision: self.number()? },
             RESTORE => Command::Restore(self.restore()?),
+            AUTH => Command::Auth(self.auth()?),
+            RAISE_LEVEL => Command::RaiseLevel { level: self.small()? },
+            SET_QUOTA => {
+                let prefix = self.bytes()?;
+                let quota = match self.flag()? {
+                    true => Some(Quota { keys_max: self.number()?, bytes_max: self.number()? }),
+                    false => None,
+                };
+                Command::SetQuota { prefix, quota }
+            }
+            RESTORE_HISTORY => Command::RestoreHistory(RestoreHistory {
+                leases: self.leases()?,
+                changes: self.list(Reader::restored_change)?,
+            }),
             _ => return Err(Error::Malformed("unknown command")),
         })
     }
@@ -171,20 +210,43 @@ impl Reader<'_> {
         if self.version < VERSION_OF_LIMITS { Ok(0) } else { self.array().map(u64::from_le_bytes) }
     }
 
-    fn alarm(&mut self) -> Result<(u64, Alarm)> {
+    fn alarm(&mut self) -> Result<(u64, Alarm, bool)> {
         let member = u64::from_le_bytes(self.array()?);
-        let alarm = match self.u8()? {
+        let kind = self.u8()?;
+        let alarm = match kind % BY_HAND {
             0 => Alarm::NoSpace,
-            1 => Alarm::Corrupt,
-            _ => return Err(Error::Malformed("unknown alarm")),
+            _ => Alarm::Corrupt,
         };
-        Ok((member, alarm))
+        if kind >= 2 * BY_HAND {
+            return Err(Error::Malformed("unknown alarm"));
+        }
+        Ok((member, alarm, kind >= BY_HAND))
+    }
+
+    fn small(&mut self) -> Result<u32> {
+        u32::try_from(self.number()?).map_err(|_| Error::Malformed("a number is too large"))
+    }
+
+    fn leases(&mut self) -> Result<Vec<(i64, i64)>> {
+        self.list(|reader| Ok((reader.number()?, reader.number()?)))
+    }
+
+    fn restored_change(&mut self) -> Result<RestoredChange> {
+        let (revision, sub, time_micros) = (self.number()?, self.small()?, self.number()?);
+        let key = self.bytes()?;
+        let what = match self.u8()? {
+            0 => RestoredVersion::Put(self.bytes()?),
+            1 => RestoredVersion::Delete,
+            2 => RestoredVersion::Lock,
+            _ => return Err(Error::Malformed("unknown kind of change")),
+        };
+        Ok(RestoredChange { revision, sub, time_micros, key, what })
     }
 
     fn restore(&mut self) -> Result<Restore> {
         Ok(Restore {
             revision: self.number()?,
-            leases: self.list(|reader| Ok((reader.number()?, reader.number()?)))?,
+            leases: self.leases()?,
             kvs: self.list(|reader| Ok(Kv { key: reader.bytes()?, tail: reader.bytes()? }))?,
         })
     }
@@ -298,8 +360,9 @@ impl Reader<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::encoding::encode;
+    use super::super::encoding::{encode, encode_as};
     use super::*;
+    use crate::proto::etcd::AuthUserGrantRoleRequest;
 
     fn samples() -> Vec<Command> {
         let query = RangeQuery {
@@ -362,6 +425,34 @@ mod tests {
                 leases: vec![(3, 60), (-4, 5)],
                 kvs: vec![Kv { key: "k".into(), tail: "tail".into() }],
             }),
+            Command::Alarm(AlarmAction::ActivateByHand { member: 1, alarm: Alarm::Corrupt }),
+            Command::Auth(AuthCommand::Enable),
+            Command::Auth(AuthCommand::UserGrantRole(AuthUserGrantRoleRequest {
+                user: "ada".into(),
+                role: "root".into(),
+            })),
+            Command::RaiseLevel { level: 2 },
+            Command::SetQuota {
+                prefix: "p/".into(),
+                quota: Some(Quota { keys_max: 10, bytes_max: 0 }),
+            },
+            Command::SetQuota { prefix: "".into(), quota: None },
+            Command::RestoreHistory(RestoreHistory {
+                leases: vec![(3, 60)],
+                changes: [
+                    RestoredVersion::Put("tail".into()),
+                    RestoredVersion::Delete,
+                    RestoredVersion::Lock,
+                ]
+                .map(|what| RestoredChange {
+                    revision: 7,
+                    sub: 1,
+                    time_micros: -5,
+                    key: "k".into(),
+                    what,
+                })
+                .to_vec(),
+            }),
         ]
     }
 
@@ -369,7 +460,12 @@ mod tests {
     fn every_command_comes_back_as_it_was() {
         for command in samples() {
             let decoded = decode(&encode(&command, -3)).unwrap();
-            assert_eq!(decoded, Proposal { version: VERSION, time_micros: -3, command });
+            let (version, time_micros) = (VERSION, -3);
+            let plain = Proposal { version, time_micros, caller: None, command: command.clone() };
+            assert_eq!(decoded, plain);
+            let caller = Some(Caller { user: "ada".into(), auth_revision: u64::MAX });
+            let decoded = decode(&encode_as(caller.as_ref(), &command, -3)).unwrap();
+            assert_eq!(decoded, Proposal { caller, ..plain });
         }
     }
 
@@ -379,7 +475,7 @@ mod tests {
         let old = |body: &[u8]| decode(&[&[1], &time[..], body].concat().into()).unwrap();
         let put = old(b"\x01\x00\x01k\x01\x01v\x01\x00");
         let command = Command::Put(Put::new("k", "v"));
-        assert_eq!(put, Proposal { version: 1, time_micros: 3, command });
+        assert_eq!(put, Proposal { version: 1, time_micros: 3, caller: None, command });
         let (key, session, mode) = (Bytes::from("l"), 7, LockMode::Exclusive);
         let acquire = Acquire { key: key.clone(), session, mode, no_wait: false, call_id: 0 };
         assert_eq!(old(b"\x0b\x07\x01\x01l").command, Command::Acquire(acquire));
@@ -411,7 +507,7 @@ mod tests {
     proptest::proptest! {
         #[test]
         fn any_bytes_are_decoded_or_refused(
-            at in 0usize..15, noise in proptest::collection::vec((0usize..200, 0u8..), 0..8),
+            at in 0usize..22, noise in proptest::collection::vec((0usize..200, 0u8..), 0..8),
         ) {
             let mut bytes = encode(&samples()[at], 1).to_vec();
             for (place, byte) in noise {

@@ -6,7 +6,9 @@ use prost::encoding::encode_varint;
 
 use super::range::RangeQuery;
 use super::txn::{Delete, Execute, Op, Operand, Put, Txn};
-use super::{Acquire, AlarmAction, Command, Restore};
+use super::{
+    Acquire, AlarmAction, AuthCommand, Caller, Command, Restore, RestoreHistory, RestoredVersion,
+};
 use crate::key::{KeyRange, RangeEnd};
 
 /// The version of new proposals. A proposal is applied by the rules of its
@@ -32,12 +34,30 @@ pub(super) const SAMPLE: u8 = 13;
 pub(super) const WATERLINE: u8 = 14;
 pub(super) const RANGE: u8 = 15;
 pub(super) const RESTORE: u8 = 16;
+pub(super) const AUTH: u8 = 17;
+/// Precedes the tag of a command that has a caller.
+pub(super) const CALLER: u8 = 18;
+
+/// Added to the kind of an alarm that an operator raised.
+pub(super) const BY_HAND: u8 = 2;
+pub(super) const RAISE_LEVEL: u8 = 32;
+pub(super) const SET_QUOTA: u8 = 33;
+pub(super) const RESTORE_HISTORY: u8 = 34;
 
 /// Encodes a command as a proposal.
 pub fn encode(command: &Command, time_micros: i64) -> Bytes {
+    encode_as(None, command, time_micros)
+}
+
+/// Encodes a command of a caller as a proposal.
+pub fn encode_as(caller: Option<&Caller>, command: &Command, time_micros: i64) -> Bytes {
     let mut out = Vec::with_capacity(256);
     out.push(VERSION);
     out.put_i64_le(time_micros);
+    if let Some(Caller { user, auth_revision }) = caller {
+        tagged(&mut out, CALLER, *auth_revision as i64);
+        bytes(&mut out, user.as_bytes());
+    }
     match command {
         Command::Put(put) => op_put(&mut out, put),
         Command::Delete(delete) => op_delete(&mut out, delete),
@@ -73,6 +93,18 @@ pub fn encode(command: &Command, time_micros: i64) -> Bytes {
         Command::Sample { clock_micros } => tagged(&mut out, SAMPLE, *clock_micros),
         Command::Waterline { revision } => tagged(&mut out, WATERLINE, *revision),
         Command::Restore(restore) => push_restore(&mut out, restore),
+        Command::Auth(command) => push_auth(&mut out, command),
+        Command::RaiseLevel { level } => tagged(&mut out, RAISE_LEVEL, i64::from(*level)),
+        Command::SetQuota { prefix, quota } => {
+            out.push(SET_QUOTA);
+            bytes(&mut out, prefix);
+            out.push(u8::from(quota.is_some()));
+            if let Some(quota) = quota {
+                number(&mut out, quota.keys_max);
+                number(&mut out, quota.bytes_max);
+            }
+        }
+        Command::RestoreHistory(history) => push_history(&mut out, history),
     }
     out.into()
 }
@@ -180,22 +212,55 @@ fn push_txn(out: &mut Vec<u8>, txn: &Txn) {
 }
 
 fn push_alarm(out: &mut Vec<u8>, action: &AlarmAction) {
-    let (tag, member, alarm) = match action {
-        AlarmAction::Activate { member, alarm } => (ALARM_ON, member, alarm),
-        AlarmAction::Deactivate { member, alarm } => (ALARM_OFF, member, alarm),
+    let (tag, member, kind) = match action {
+        AlarmAction::Activate { member, alarm } => (ALARM_ON, member, *alarm as u8),
+        AlarmAction::ActivateByHand { member, alarm } => (ALARM_ON, member, *alarm as u8 + BY_HAND),
+        AlarmAction::Deactivate { member, alarm } => (ALARM_OFF, member, *alarm as u8),
     };
     out.push(tag);
     out.put_u64_le(*member);
-    out.push(*alarm as u8);
+    out.push(kind);
+}
+
+fn push_auth(out: &mut Vec<u8>, command: &AuthCommand) {
+    let (number, auth_revision, message) = command.parts();
+    out.push(AUTH);
+    out.push(number);
+    out.put_u64_le(auth_revision);
+    bytes(out, &message);
+}
+
+fn push_leases(out: &mut Vec<u8>, leases: &[(i64, i64)]) {
+    length(out, leases.len());
+    for (id, ttl_seconds) in leases {
+        number(out, *id);
+        number(out, *ttl_seconds);
+    }
+}
+
+fn push_history(out: &mut Vec<u8>, history: &RestoreHistory) {
+    out.push(RESTORE_HISTORY);
+    push_leases(out, &history.leases);
+    length(out, history.changes.len());
+    for change in &history.changes {
+        number(out, change.revision);
+        number(out, i64::from(change.sub));
+        number(out, change.time_micros);
+        bytes(out, &change.key);
+        match &change.what {
+            RestoredVersion::Put(tail) => {
+                out.push(0);
+                bytes(out, tail);
+            }
+            RestoredVersion::Delete => out.push(1),
+            RestoredVersion::Lock => out.push(2),
+        }
+    }
 }
 
 fn push_restore(out: &mut Vec<u8>, restore: &Restore) {
     tagged(out, RESTORE, restore.revision);
-    length(out, restore.leases.len());
-    for (id, ttl_seconds) in &restore.leases {
-        number(out, *id);
-        number(out, *ttl_seconds);
-    }
+    push_leases(out, &restore.leases);
     length(out, restore.kvs.len());
     for kv in &restore.kvs {
         bytes(out, &kv.key);

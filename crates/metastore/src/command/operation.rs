@@ -3,8 +3,10 @@
 use bytes::Bytes;
 
 use super::alarm::AlarmAction;
+use super::auth::AuthCommand;
 use super::lock::Acquire;
-use super::restore::Restore;
+use super::quota::Quota;
+use super::restore::{Restore, RestoreHistory};
 use super::txn::{Delete, Execute, Put, Txn};
 
 /// An operation of the state machine.
@@ -50,4 +52,15 @@ pub enum Command {
         revision: i64,
     },
     Restore(Restore),
+    Auth(AuthCommand),
+    /// Raises the feature level of the group. A lower level changes nothing.
+    RaiseLevel {
+        level: u32,
+    },
+    /// Sets the quota of a prefix; `None` removes it.
+    SetQuota {
+        prefix: Bytes,
+        quota: Option<Quota>,
+    },
+    RestoreHistory(RestoreHistory),
 }

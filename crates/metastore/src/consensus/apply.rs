@@ -1,9 +1,10 @@
-//! Passes committed entries to the machine and its answers to the waiting
-//! callers. The machine's state on disk serves as the snapshot up to which the
+//! Passes committed entries to the machine, once they are synced locally, and
+//! its answers to the waiting callers. The machine's state on disk serves as the snapshot up to which the
 //! log can be purged.
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend};
@@ -12,6 +13,7 @@ use tokio_stream::{Stream, StreamExt};
 
 use super::callers::Callers;
 use super::log::RaftLog;
+use super::rules::Rules;
 use super::types::{EntryData, LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
 use super::{Committed, Machine, Position};
 
@@ -22,6 +24,11 @@ pub struct MachineAdapter<M: Machine> {
     callers: Arc<Callers<M::Answer>>,
     log: RaftLog,
     membership: StoredMembership,
+    /// The entries whose callers wait here; 0 in a group of one.
+    origin: u64,
+    /// The last entry that may be purged.
+    purge_target: Arc<AtomicU64>,
+    rules: Rules,
 }
 
 impl<M: Machine> MachineAdapter<M> {
@@ -31,7 +38,20 @@ impl<M: Machine> MachineAdapter<M> {
         log: RaftLog,
     ) -> MachineAdapter<M> {
         let membership = log.membership_at(machine.applied().index);
-        MachineAdapter { machine, callers, log, membership }
+        MachineAdapter {
+            machine,
+            callers,
+            log,
+            membership,
+            origin: 0,
+            purge_target: Arc::new(AtomicU64::new(u64::MAX)),
+            rules: Rules::default(),
+        }
+    }
+
+    /// Makes this the machine of a member of a group of several.
+    pub fn serve_member(&mut self, member: u64, purge_target: Arc<AtomicU64>, rules: Rules) {
+        (self.origin, self.purge_target, self.rules) = (member, purge_target, rules);
     }
 
     fn apply_one(
@@ -41,7 +61,9 @@ impl<M: Machine> MachineAdapter<M> {
     ) -> io::Result<()> {
         let Position { index, term } = position;
         let (ticket, proposals) = match payload {
-            EntryPayload::Normal(EntryData { ticket, proposals }) => (ticket, proposals),
+            EntryPayload::Normal(EntryData { origin, ticket, proposals }) => {
+                (if origin == self.origin { ticket } else { 0 }, proposals)
+            }
             EntryPayload::Blank => (0, Arc::default()),
             EntryPayload::Membership(membership) => {
                 self.membership = StoredMembership::new(position.log_id(), membership);
@@ -59,6 +81,7 @@ impl<M: Machine> MachineAdapter<M> {
             failure
         })?;
         self.callers.set_applied(index);
+        self.log.note_applied();
         if ticket > 0 {
             self.callers.answer(ticket, answers);
         }
@@ -83,6 +106,11 @@ impl<M: Machine> RaftStateMachine<Types> for MachineAdapter<M> {
             let (entry, responder) = entry?;
             let position = Position::of(&entry.log_id);
             self.log.release(position.index);
+            // The machine may flush its state at any time, and must not be ahead
+            // of the log after a crash.
+            if !self.rules.apply_before_sync {
+                self.log.wait_synced(position.index).await;
+            }
             self.apply_one(position, entry.payload)?;
             if let Some(responder) = responder {
                 responder.send(());
@@ -92,13 +120,14 @@ impl<M: Machine> RaftStateMachine<Types> for MachineAdapter<M> {
     }
 
     async fn get_snapshot_builder(&mut self) -> FlushedSnapshot {
-        FlushedSnapshot { log: self.log.clone(), flushed: self.machine.flushed() }
+        let target = self.purge_target.load(Ordering::Acquire);
+        FlushedSnapshot { log: self.log.clone(), flushed: self.machine.flushed().min(target) }
     }
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, _snapshot: ()) -> io::Result<()> {
         Err(io::Error::new(
             io::ErrorKind::Unsupported,
-            format!("a single member receives no snapshots: {meta}"),
+            format!("snapshots cannot be installed: {meta}"),
         ))
     }
 

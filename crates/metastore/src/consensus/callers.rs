@@ -1,36 +1,51 @@
-//! The callers that wait for the answers of an entry.
+//! The callers that wait for the answers of entries.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
 
 use stele_engine::fatal::Mutex;
+use tokio::sync::oneshot;
 
 use super::queue::{AnswerSender, refuse};
+use super::watch;
 use crate::error::Error;
 
-/// The callers that wait for the answers of the entry in progress.
+/// The callers that wait for the answers of entries in flight, by ticket.
 pub struct Callers<A> {
-    slot: Mutex<Option<(u64, Vec<AnswerSender<A>>)>>,
+    waiting: Mutex<BTreeMap<u64, Waiting<A>>>,
     /// The error with which the machine stopped the group.
     failure: Mutex<Option<Error>>,
-    applied: AtomicU64,
+    applied: watch::Sender<u64>,
+}
+
+struct Waiting<A> {
+    senders: Vec<AnswerSender<A>>,
+    /// Dropped when the callers have their answers.
+    _done: oneshot::Sender<()>,
 }
 
 impl<A> Callers<A> {
     pub fn new(applied: u64) -> Callers<A> {
         Callers {
-            slot: Mutex::new(None),
+            waiting: Mutex::new(BTreeMap::new()),
             failure: Mutex::new(None),
-            applied: AtomicU64::new(applied),
+            applied: watch::Sender::new(applied),
         }
     }
 
     /// Returns the index of the last entry applied.
     pub fn applied(&self) -> u64 {
-        self.applied.load(Ordering::Acquire)
+        *self.applied.borrow()
     }
 
     pub fn set_applied(&self, index: u64) {
-        self.applied.store(index, Ordering::Release);
+        self.applied.send_replace(index);
+    }
+
+    /// Waits until the entry at `index` is applied.
+    pub async fn wait_applied(&self, index: u64) {
+        let mut applied = self.applied.subscribe();
+        let reached = applied.wait_for(|applied| *applied >= index).await;
+        reached.expect("the sender lives as long as the callers");
     }
 
     /// Returns the error with which the machine stopped the group.
@@ -43,33 +58,41 @@ impl<A> Callers<A> {
         self.failure.lock().get_or_insert(error);
     }
 
-    /// Registers the callers of the entry with this ticket.
-    pub fn begin(&self, ticket: u64, senders: Vec<AnswerSender<A>>) {
-        let before = self.slot.lock().replace((ticket, senders));
-        assert!(before.is_none(), "entries are written one at a time");
+    /// Registers the callers of the entry with this ticket. The receiver ends
+    /// when they have their answers.
+    pub fn begin(&self, ticket: u64, senders: Vec<AnswerSender<A>>) -> oneshot::Receiver<()> {
+        let (done, answered) = oneshot::channel();
+        let before = self.waiting.lock().insert(ticket, Waiting { senders, _done: done });
+        assert!(before.is_none(), "each entry has a ticket of its own");
+        answered
     }
 
     /// Returns whether any caller of the entry is still waiting.
     pub fn is_awaited(&self, ticket: u64) -> bool {
-        let slot = self.slot.lock();
-        let mine = slot.as_ref().filter(|(of, _)| *of == ticket);
-        mine.is_some_and(|(_, senders)| senders.iter().any(|sender| !sender.is_closed()))
+        let waiting = self.waiting.lock();
+        let mine = waiting.get(&ticket);
+        mine.is_some_and(|waiting| waiting.senders.iter().any(|sender| !sender.is_closed()))
     }
 
-    /// Fails the callers of an entry that is not applied, or whose outcome is
+    /// Fails the callers of one entry that is not applied, or whose outcome is
     /// unknown.
-    pub fn abandon(&self, why: &Error) {
-        if let Some((_, senders)) = self.slot.lock().take() {
-            refuse(senders, why);
+    pub fn abandon(&self, ticket: u64, why: &Error) {
+        if let Some(waiting) = self.waiting.lock().remove(&ticket) {
+            refuse(waiting.senders, why);
         }
+    }
+
+    /// Fails the callers of all entries.
+    pub fn abandon_all(&self, why: &Error) {
+        let waiting = std::mem::take(&mut *self.waiting.lock());
+        waiting.into_values().for_each(|waiting| refuse(waiting.senders, why));
     }
 
     /// Sends the answers of the entry with this ticket.
     pub fn answer(&self, ticket: u64, answers: Vec<A>) {
-        let waiting = self.slot.lock().take_if(|(of, _)| *of == ticket);
-        let Some((_, senders)) = waiting else { return };
-        assert_eq!(senders.len(), answers.len(), "one answer for each proposal");
-        for (sender, answer) in senders.into_iter().zip(answers) {
+        let Some(waiting) = self.waiting.lock().remove(&ticket) else { return };
+        assert_eq!(waiting.senders.len(), answers.len(), "one answer for each proposal");
+        for (sender, answer) in waiting.senders.into_iter().zip(answers) {
             let _ = sender.send(Ok(answer));
         }
     }

@@ -1,4 +1,4 @@
-//! The in-memory index of a member's log: the entries that are not applied, and
+//! The in-memory index of a member's log: the entries that are still needed, and
 //! the terms and memberships of all entries.
 
 use std::collections::VecDeque;
@@ -15,7 +15,8 @@ pub struct Entries {
     /// Entries up to here are hidden from the Raft library.
     pub purged: Position,
     pub last: Position,
-    /// The entries that are not applied: consecutive, up to `last`.
+    /// The entries that are not applied, or not purged: consecutive, up to
+    /// `last`.
     pub held: VecDeque<Entry>,
     /// Index and term of the first entry of each term, ascending.
     pub terms: Vec<Position>,
@@ -62,8 +63,12 @@ impl Entries {
         self.last = self.position(index);
     }
 
-    /// Drops the terms and memberships that `purged` supersedes.
+    /// Drops the entries up to `purged`, and the terms and memberships that it
+    /// supersedes.
     pub fn purge(&mut self, purged: Position) {
+        while self.held.front().is_some_and(|entry| entry.log_id.index < purged.index) {
+            self.held.pop_front();
+        }
         let needed = self.memberships.partition_point(|(at, _)| at.index <= purged.index);
         self.memberships.drain(..needed.saturating_sub(1));
         let needed = self.terms.partition_point(|first| first.index <= purged.index);

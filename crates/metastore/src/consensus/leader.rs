@@ -1,5 +1,5 @@
-//! The thread of a Raft group: leads the group, and turns queued proposals into
-//! entries.
+//! A group of one: leads it, and turns queued proposals into entries, one at a
+//! time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,28 +9,26 @@ use std::time::Duration;
 use openraft::errors::{ClientWriteError, Fatal, RaftError};
 use openraft::impls::BasicNode;
 use openraft::{Config, Raft, SnapshotPolicy};
-use tokio::sync::oneshot;
+use stele_engine::world::Clock;
 
 use super::apply::MachineAdapter;
-use super::group::GroupShared;
+use super::group::{GroupShared, Ready};
 use super::log::RaftLog;
-use super::network::NoPeers;
+use super::network::Network;
 use super::queue::{ProposalBatch, refuse};
 use super::record;
 use super::types::{EntryData, Types};
 use super::{GroupSettings, Machine};
 use crate::error::{Error, Result};
 
-type Ready = oneshot::Sender<Result<()>>;
-
-/// Runs the group's thread. Reports to `ready` when the group serves requests.
-pub async fn run<M: Machine>(
-    settings: GroupSettings,
+/// Runs a group of one. Reports to `ready` when it serves requests.
+pub async fn run_alone<M: Machine>(
+    settings: &GroupSettings,
     machine: Arc<M>,
-    shared: Arc<GroupShared<M>>,
-    ready: Ready,
+    shared: &Arc<GroupShared<M>>,
+    ready: Ready<M>,
 ) {
-    let mut leader = match Leader::start(&settings, machine, shared.clone()).await {
+    let mut leader = match Leader::start(settings, machine, shared.clone()).await {
         Ok(leader) => leader,
         Err(error) => {
             shared.queue.close(error.clone());
@@ -38,13 +36,13 @@ pub async fn run<M: Machine>(
             return;
         }
     };
-    let _ = ready.send(Ok(()));
+    let _ = ready.send(Ok(None));
     let served = leader.serve().await;
     shared.leads.store(false, Ordering::Release);
     if let Err(error) = served {
         tracing::error!(%error, "the Raft group has stopped");
         shared.queue.close(error.clone());
-        shared.callers.abandon(&error);
+        shared.callers.abandon_all(&error);
         shared.queue.refuse_all(&error);
     }
     leader.end().await;
@@ -55,6 +53,7 @@ struct Leader<M: Machine> {
     machine: Arc<M>,
     raft: Raft<Types, MachineAdapter<M>>,
     log: RaftLog,
+    clock: Arc<dyn Clock>,
     ticket: u64,
     /// The index up to which a purge was requested from the library.
     purged: u64,
@@ -80,7 +79,8 @@ impl<M: Machine> Leader<M> {
         let pristine = log.is_pristine();
         let adapter = MachineAdapter::new(machine.clone(), shared.callers.clone(), log.clone());
         let config = Arc::new(config()?);
-        let raft = Raft::new(settings.member, config, NoPeers, log.clone(), adapter).await;
+        let network = Network { member: settings.member, transport: None, rules: settings.rules };
+        let raft = Raft::new(settings.member, config, network, log.clone(), adapter).await;
         let raft = raft.map_err(|error| fatal(&shared, &error))?;
         if pristine {
             let members = BTreeMap::from([(settings.member, BasicNode::default())]);
@@ -92,8 +92,18 @@ impl<M: Machine> Leader<M> {
         }
         let purged = log.purged().index;
         let (linger_misses, linger_pause) = (0, 0);
-        let leader =
-            Leader { shared, machine, raft, log, ticket: 0, purged, linger_misses, linger_pause };
+        let clock = settings.world.clock.clone();
+        let leader = Leader {
+            clock,
+            shared,
+            machine,
+            raft,
+            log,
+            ticket: 0,
+            purged,
+            linger_misses,
+            linger_pause,
+        };
         leader.lead().await?;
         Ok(leader)
     }
@@ -106,14 +116,15 @@ impl<M: Machine> Leader<M> {
         leads.map_err(|error| self.shared.callers.failure().unwrap_or(stopped(&error)))?;
         self.write(ProposalBatch { proposals: Vec::new(), senders: Vec::new() }, 0).await?;
         let term = self.log.last().term;
-        self.shared.term.store(term, Ordering::Release);
-        self.shared.leads.store(true, Ordering::Release);
+        self.shared.set_leader(id, term, true);
         Ok(())
     }
 
     /// Writes queued proposals as entries until the queue is closed.
     async fn serve(&mut self) -> Result<()> {
+        self.shared.log.phases.note_free(self.clock.elapsed());
         while let Some(batch) = self.shared.queue.take().await {
+            self.shared.log.phases.note_taken(self.clock.elapsed());
             if let Err(error) = self.log.reserve(record::proposals_bytes(&batch.proposals)) {
                 // The disk is full: nothing has been written, and there may be
                 // space later.
@@ -124,6 +135,7 @@ impl<M: Machine> Leader<M> {
             self.ticket += 1;
             self.write(batch, self.ticket).await?;
             self.purge().await?;
+            self.shared.log.phases.note_free(self.clock.elapsed());
             self.linger(answered);
         }
         Ok(())
@@ -155,9 +167,10 @@ impl<M: Machine> Leader<M> {
     async fn write(&self, batch: ProposalBatch<M::Answer>, ticket: u64) -> Result<()> {
         let ProposalBatch { proposals, senders } = batch;
         if ticket > 0 {
-            self.shared.callers.begin(ticket, senders);
+            // Answered before the write returns.
+            drop(self.shared.callers.begin(ticket, senders));
         }
-        let data = EntryData { ticket, proposals: Arc::new(proposals) };
+        let data = EntryData { origin: 0, ticket, proposals: Arc::new(proposals) };
         let written = self.raft.client_write(data).await;
         match written {
             Ok(_) => Ok(()),
@@ -184,7 +197,7 @@ impl<M: Machine> Leader<M> {
         if let Err(error) = self.raft.shutdown().await {
             tracing::warn!(%error, "the Raft group did not shut down cleanly");
         }
-        if let Err(error) = self.log.close() {
+        if let Err(error) = self.log.close().await {
             tracing::warn!(%error, "the Raft log was not closed cleanly");
         }
     }

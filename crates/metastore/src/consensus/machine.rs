@@ -39,6 +39,11 @@ pub trait Machine: Send + Sync + 'static {
     /// Returns the index up to which everything is on disk outside the log.
     fn flushed(&self) -> u64;
 
+    /// Answers a question of another member, as the leader.
+    fn ask(&self, _question: Bytes) -> Bytes {
+        Bytes::new()
+    }
+
     /// Called when the group closes: an `apply` that is blocked must give up.
     fn close(&self) {}
 }

@@ -2,33 +2,50 @@
 //! applies the same entries in the same order. The only module that uses the
 //! Raft library.
 //!
-//! [`RaftGroup::propose`] adds a proposal to the queue (`group`, `queue`). The
-//! group's thread takes all queued proposals as one entry (`leader`). The Raft
-//! library appends the entry with one write and one sync (`log`) and then has the
-//! [`Machine`] apply it (`apply`); the machine's answers go directly to the
-//! `callers`. Entries are purged from the log once the machine reports that they
-//! are on disk outside it. `record` encodes entries and votes, `replay` reads
-//! them back at open (into `entries`), and `head` stores where the log begins.
+//! [`RaftGroup::propose`] adds a proposal to the queue (`group`, `queue`), and
+//! all queued proposals become one entry. A group of one (`leader`) writes one
+//! entry at a time on a single thread: there is nothing to wait for but the disk.
+//! A member of a group of several (`member`) has up to 64 in flight, forwards them
+//! to the leader if it is another, and confirms the leader for readers.
 //!
-//! Each group runs on a single thread of its own: with one voter there is
-//! nothing to wait for but the disk, so switching threads would only add cost.
-//! `docs/format-raft-log.md` specifies the format.
+//! The Raft library appends entries (`log`, written by `disk`) and has the
+//! [`Machine`] apply those that are committed (`apply`); the machine's answers go
+//! directly to the `callers`. Entries are purged from the log once the machine
+//! reports that they are on disk outside it. `record` encodes entries and votes,
+//! `replay` reads them back at open (into `entries`), and `head` stores where the
+//! log begins. Members exchange each `message` over a [`Transport`] (`network`).
+//! `runtime` and `watch`
+//! make runs repeatable, and `rules` holds the violations that the simulator detects.
+//!
+//! `docs/format-raft-log.md` specifies the format, `docs/metastore-cluster.md` the
+//! behaviour of several members.
 
 mod apply;
 mod callers;
+mod disk;
 mod entries;
 mod group;
 mod head;
 mod leader;
 mod log;
 mod machine;
+mod member;
+mod message;
 mod network;
 mod queue;
 mod record;
 mod replay;
+mod rules;
+mod runtime;
 mod settings;
+mod transport;
 mod types;
+mod watch;
 
-pub use group::{GroupStatus, RaftGroup};
+pub use disk::LogIo;
+pub use group::{GroupStatus, Leadership, RaftGroup};
+pub(crate) use log::RaftLog;
 pub use machine::{Committed, Machine, Position};
-pub use settings::GroupSettings;
+pub use rules::Rules;
+pub use settings::{GroupSettings, GroupThreads, PeerSettings};
+pub use transport::{Inbox, Lane, Transport, Unreached};

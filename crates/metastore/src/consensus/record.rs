@@ -14,6 +14,8 @@ use super::types::{Entry, EntryData, Membership, Vote};
 const KIND_BLANK: u8 = 1;
 const KIND_PROPOSALS: u8 = 2;
 const KIND_MEMBERSHIP: u8 = 3;
+/// Proposals with the member and the ticket of their callers.
+const KIND_TICKETED: u8 = 4;
 const STATE_VERSION: u8 = 1;
 const VOTE_NONE: u8 = 0;
 const VOTE_GIVEN: u8 = 1;
@@ -21,6 +23,8 @@ const VOTE_WON: u8 = 2;
 
 /// Bytes before the proposals themselves: kind, term, count.
 const PROPOSALS_HEAD_BYTES: usize = 1 + 8 + 4;
+/// Bytes of the origin and the ticket of an entry.
+const TICKET_BYTES: usize = 8 + 8;
 
 /// A decoded value, or what is wrong with the stored bytes.
 pub type Decoded<T> = Result<T, &'static str>;
@@ -38,10 +42,14 @@ pub fn encode_entry(entry: &Entry) -> Bytes {
             out.put_u8(KIND_BLANK);
             out.put_u64_le(term);
         }
-        EntryPayload::Normal(EntryData { proposals, .. }) => {
-            out.reserve(proposals_bytes(proposals));
-            out.put_u8(KIND_PROPOSALS);
+        EntryPayload::Normal(EntryData { origin, ticket, proposals }) => {
+            out.reserve(proposals_bytes(proposals) + TICKET_BYTES);
+            out.put_u8(if *origin == 0 { KIND_PROPOSALS } else { KIND_TICKETED });
             out.put_u64_le(term);
+            if *origin != 0 {
+                out.put_u64_le(*origin);
+                out.put_u64_le(*ticket);
+            }
             out.put_u32_le(length(proposals.len()));
             proposals.iter().for_each(|proposal| out.put_u32_le(length(proposal.len())));
             proposals.iter().for_each(|proposal| out.put_slice(proposal));
@@ -68,7 +76,16 @@ pub fn decode_entry(index: u64, mut bytes: Bytes) -> Decoded<Entry> {
         KIND_BLANK => EntryPayload::Blank,
         KIND_PROPOSALS => {
             let proposals = Arc::new(get_proposals(&mut bytes)?);
-            EntryPayload::Normal(EntryData { ticket: 0, proposals })
+            EntryPayload::Normal(EntryData { origin: 0, ticket: 0, proposals })
+        }
+        KIND_TICKETED => {
+            let origin = bytes.try_get_u64_le().map_err(truncated)?;
+            let ticket = bytes.try_get_u64_le().map_err(truncated)?;
+            if origin == 0 {
+                return Err("an entry has no origin");
+            }
+            let proposals = Arc::new(get_proposals(&mut bytes)?);
+            EntryPayload::Normal(EntryData { origin, ticket, proposals })
         }
         KIND_MEMBERSHIP => EntryPayload::Membership(get_membership(&mut bytes)?),
         _ => return Err("unknown kind of entry"),
@@ -231,10 +248,12 @@ mod tests {
     #[test]
     fn an_entry_is_read_as_it_was_written() {
         let proposals = [&b"one"[..], b"", b"three"].map(Bytes::from_static).to_vec();
-        let data = EntryData { ticket: 5, proposals: Arc::new(proposals.clone()) };
+        let data = EntryData { origin: 0, ticket: 5, proposals: Arc::new(proposals.clone()) };
+        let ticketed = EntryData { origin: 9, ..data.clone() };
         let payloads = [
             EntryPayload::Blank,
             EntryPayload::Normal(data),
+            EntryPayload::Normal(ticketed),
             EntryPayload::Membership(membership()),
         ];
         for payload in payloads {
@@ -248,9 +267,12 @@ mod tests {
             assert_eq!(read.log_id, log_id);
             match (&read.payload, &entry.payload) {
                 (EntryPayload::Blank, EntryPayload::Blank) => {}
-                (EntryPayload::Normal(read), EntryPayload::Normal(_)) => {
-                    assert_eq!((read.ticket, &*read.proposals), (0, &proposals));
-                    assert_eq!(bytes.len(), proposals_bytes(&proposals));
+                (EntryPayload::Normal(read), EntryPayload::Normal(written)) => {
+                    let ticket = if written.origin == 0 { 0 } else { written.ticket };
+                    assert_eq!((read.origin, read.ticket), (written.origin, ticket));
+                    assert_eq!(*read.proposals, proposals);
+                    let more = if written.origin == 0 { 0 } else { TICKET_BYTES };
+                    assert_eq!(bytes.len(), proposals_bytes(&proposals) + more);
                 }
                 (EntryPayload::Membership(read), EntryPayload::Membership(written)) => {
                     assert_eq!(read, written);
@@ -285,7 +307,7 @@ mod tests {
         #[test]
         fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
             let _ = HardState::decode(bytes.clone().into());
-            for kind in 0..4 {
+            for kind in 0..5 {
                 let mut entry = bytes.clone();
                 entry.insert(0, kind);
                 let _ = decode_entry(1, entry.into());

@@ -15,12 +15,14 @@ use crate::error::{Error, Result};
 pub struct Replay<'a> {
     log_dir: &'a Path,
     applied: Position,
+    /// Whether applied entries are kept too, for other members.
+    keeps_applied: bool,
     entries: Entries,
 }
 
 impl<'a> Replay<'a> {
-    pub fn new(log_dir: &'a Path, applied: Position) -> Replay<'a> {
-        Replay { log_dir, applied, entries: Entries::default() }
+    pub fn new(log_dir: &'a Path, applied: Position, keeps_applied: bool) -> Replay<'a> {
+        Replay { log_dir, applied, keeps_applied, entries: Entries::default() }
     }
 
     pub fn item(&mut self, item: &LogItem) -> stele_engine::Result<()> {
@@ -31,14 +33,14 @@ impl<'a> Replay<'a> {
             |what: &str| Err(stele_engine::Error::data_loss(self.log_dir, item.offset, what));
         match item.kind {
             ItemKind::State => {}
-            ItemKind::Cut => match item.index.checked_sub(1) {
-                Some(index) if index >= self.applied.index => {
-                    if index < self.entries.last.index {
-                        self.entries.truncate_after(index);
-                    }
+            // The entries that replaced those removed follow, and may have been
+            // applied: `check` compares the result.
+            ItemKind::Cut => {
+                let index = item.index.saturating_sub(1);
+                if index < self.entries.last.index {
+                    self.entries.truncate_after(index);
                 }
-                _ => return damaged("entries that had been applied were removed"),
-            },
+            }
             ItemKind::Data => {
                 let last = self.entries.last.index;
                 if last > 0 && item.index != last + 1 {
@@ -49,7 +51,9 @@ impl<'a> Replay<'a> {
                 let payload = bytes::Bytes::copy_from_slice(&item.payload);
                 match decode_entry(item.index, payload) {
                     Err(what) => return damaged(what),
-                    Ok(entry) if item.index > self.applied.index => self.entries.push(entry),
+                    Ok(entry) if self.keeps_applied || item.index > self.applied.index => {
+                        self.entries.push(entry);
+                    }
                     Ok(entry) => {
                         self.entries.note(Position::of(&entry.log_id), &entry.payload);
                     }
@@ -67,8 +71,12 @@ impl<'a> Replay<'a> {
             entries.last = state.purged;
             entries.terms = vec![state.purged];
         }
-        // Applied entries are on disk outside the log.
-        entries.purge(self.applied);
+        if self.keeps_applied {
+            entries.purge(state.purged);
+        } else {
+            // Applied entries are on disk outside the log.
+            entries.purge(self.applied);
+        }
         entries
     }
 }

@@ -1,9 +1,16 @@
 //! The settings of a group.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use stele_engine::log::LogOptions;
 use stele_engine::world::World;
+
+use super::disk::LogIo;
+use super::rules::Rules;
+use super::transport::Transport;
 
 /// The settings of a group.
 #[derive(Clone)]
@@ -20,6 +27,53 @@ pub struct GroupSettings {
     /// The limits of the queue; further proposals are refused.
     pub queue_proposals_max: usize,
     pub queue_bytes_max: usize,
+    /// The other members; `None` for a group of one.
+    pub peers: Option<PeerSettings>,
+    pub log_io: LogIo,
+    pub threads: GroupThreads,
+    pub rules: Rules,
+}
+
+/// Where a group runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupThreads {
+    /// On one thread of its own.
+    One,
+    /// On several, so that applying an entry does not delay heartbeats.
+    Several,
+    /// On the runtime of the caller, for the simulator.
+    Current,
+}
+
+/// The settings of a group of several members.
+#[derive(Clone)]
+pub struct PeerSettings {
+    /// All members with their addresses, including this one.
+    pub members: BTreeMap<u64, String>,
+    pub transport: Arc<dyn Transport>,
+    pub heartbeat: Duration,
+    /// A follower that does not hear of the leader for this long, and up to
+    /// twice as long, starts an election.
+    pub election_timeout: Duration,
+    /// The time after which a request without an outcome fails.
+    pub request_timeout: Duration,
+    /// How many bytes of applied entries are kept for members that lag.
+    pub log_kept_bytes: usize,
+    pub purge_interval: Duration,
+}
+
+impl PeerSettings {
+    pub fn new(members: BTreeMap<u64, String>, transport: Arc<dyn Transport>) -> PeerSettings {
+        PeerSettings {
+            members,
+            transport,
+            heartbeat: Duration::from_millis(100),
+            election_timeout: Duration::from_secs(1),
+            request_timeout: Duration::from_secs(7),
+            log_kept_bytes: 128 << 20,
+            purge_interval: Duration::from_secs(1),
+        }
+    }
 }
 
 impl GroupSettings {
@@ -33,6 +87,10 @@ impl GroupSettings {
             entry_bytes_max: 4 << 20,
             queue_proposals_max: 50_000,
             queue_bytes_max: 128 << 20,
+            peers: None,
+            log_io: LogIo::Inline,
+            threads: GroupThreads::One,
+            rules: Rules::default(),
         }
     }
 }

@@ -10,6 +10,7 @@ use openraft::vote::leader_id_std::{CommittedLeaderId, LeaderId};
 use openraft::{EntryPayload, OptionalSend, RaftTypeConfig};
 
 use super::Position;
+use super::runtime::Runtime;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Types;
@@ -25,7 +26,7 @@ impl RaftTypeConfig for Types {
     type Vote = Vote;
     type Payload = EntryPayload<EntryData, u64, BasicNode>;
     type Entry = Entry;
-    type AsyncRuntime = openraft_rt_tokio::TokioRuntime;
+    type AsyncRuntime = Runtime;
     type Responder<T>
         = ProgressResponder<Self, T>
     where
@@ -48,7 +49,10 @@ pub type Snapshot = openraft::Snapshot<CommittedLeaderId<u64>, u64, BasicNode, (
 /// The proposals of one entry.
 #[derive(Clone, Debug)]
 pub struct EntryData {
-    /// Identifies the callers that wait for the answers; 0 if there are none.
+    /// The member whose callers wait for the answers; 0 in a group of one, where
+    /// it is not stored.
+    pub origin: u64,
+    /// Identifies the callers at that member; 0 if there are none.
     pub ticket: u64,
     pub proposals: Arc<Vec<Bytes>>,
 }

@@ -4,22 +4,23 @@ use bytes::Bytes;
 
 use super::api::decode;
 use super::results::reserve;
-use super::rpc::REQUEST_BYTES_MAX;
 use super::{Etcd, proto, request, response};
-use crate::command::{Answer, Command, Reply, Txn};
+use crate::auth::Access;
+use crate::command::{Answer, Caller, Command, Reply, Txn};
 use crate::{Error, Result};
 
-fn check_size(message: &Bytes) -> Result<()> {
-    if message.len() > REQUEST_BYTES_MAX { Err(Error::RequestTooLarge) } else { Ok(()) }
+fn check_size(etcd: &Etcd, message: &Bytes) -> Result<()> {
+    let limit = etcd.options().request_bytes_max;
+    if message.len() > limit { Err(Error::RequestTooLarge) } else { Ok(()) }
 }
 
-pub async fn put(etcd: &Etcd, message: Bytes) -> Result<Bytes> {
-    check_size(&message)?;
+pub async fn put(etcd: &Etcd, caller: Option<&Caller>, message: Bytes) -> Result<Bytes> {
+    check_size(etcd, &message)?;
     let put = request::put(decode(message)?)?;
     etcd.counters().puts.add(1);
     let command = Command::Put(put);
-    let reserved = reserve(etcd, &command).await?;
-    match etcd.node().propose(command).await? {
+    let reserved = reserve(etcd, caller, &command).await?;
+    match etcd.by(caller).propose(command).await? {
         Answer { revision, reply: Reply::Put(answer) } => {
             Ok(reserved.charge(response::put(etcd.header(revision), &answer)))
         }
@@ -27,13 +28,13 @@ pub async fn put(etcd: &Etcd, message: Bytes) -> Result<Bytes> {
     }
 }
 
-pub async fn delete_range(etcd: &Etcd, message: Bytes) -> Result<Bytes> {
-    check_size(&message)?;
+pub async fn delete_range(etcd: &Etcd, caller: Option<&Caller>, message: Bytes) -> Result<Bytes> {
+    check_size(etcd, &message)?;
     let delete = request::delete_range(decode(message)?)?;
     etcd.counters().deletes.add(1);
     let command = Command::Delete(delete);
-    let reserved = reserve(etcd, &command).await?;
-    match etcd.node().propose(command).await? {
+    let reserved = reserve(etcd, caller, &command).await?;
+    match etcd.by(caller).propose(command).await? {
         Answer { revision, reply: Reply::Delete(answer) } => {
             Ok(reserved.charge(response::delete_range(etcd.header(revision), &answer)))
         }
@@ -41,22 +42,23 @@ pub async fn delete_range(etcd: &Etcd, message: Bytes) -> Result<Bytes> {
     }
 }
 
-pub async fn txn(etcd: &Etcd, message: Bytes) -> Result<Bytes> {
-    check_size(&message)?;
+pub async fn txn(etcd: &Etcd, caller: Option<&Caller>, message: Bytes) -> Result<Bytes> {
+    check_size(etcd, &message)?;
     let request: proto::TxnRequest = decode(message)?;
     let serializable = is_serializable(&request);
-    let txn = request::txn(request)?;
+    let txn = request::txn(request, etcd.options().txn_ops_max)?;
     etcd.counters().txns.add(1);
     let command = Command::Txn(txn);
-    let reserved = reserve(etcd, &command).await?;
+    let reserved = reserve(etcd, caller, &command).await?;
     let answered = match &command {
         Command::Txn(txn) if txn.is_read_only() => {
             if !serializable {
                 etcd.node().barrier().await?;
             }
+            etcd.by(caller).permit(Access::Txn(txn))?;
             read_txn(etcd, txn)?
         }
-        _ => etcd.node().propose(command).await?,
+        _ => etcd.by(caller).propose(command).await?,
     };
     match answered {
         Answer { revision, reply: Reply::Txn(answer) } => {
@@ -85,8 +87,12 @@ fn is_serializable(request: &proto::TxnRequest) -> bool {
     })
 }
 
-pub async fn compact(etcd: &Etcd, request: proto::CompactionRequest) -> Result<Bytes> {
-    let answer = etcd.node().compact(request.revision, request.physical).await?;
+pub async fn compact(
+    etcd: &Etcd,
+    caller: Option<&Caller>,
+    request: proto::CompactionRequest,
+) -> Result<Bytes> {
+    let answer = etcd.by(caller).compact(request.revision, request.physical).await?;
     Ok(response::header_only(etcd.header(answer.revision)))
 }
 

@@ -6,10 +6,16 @@ use stele_grpc::frame;
 use super::proto::alarm_request::AlarmAction;
 use super::proto::{self, AlarmType};
 use super::{CLUSTER_VERSION, Etcd, VERSION};
-use crate::command::{self, Alarm, Command};
+use crate::auth::Access;
+use crate::command::{self, Alarm, Caller, Command};
 use crate::{Error, Result};
 
-pub async fn member_list(etcd: &Etcd, request: proto::MemberListRequest) -> Result<Bytes> {
+pub async fn member_list(
+    etcd: &Etcd,
+    caller: Option<&Caller>,
+    request: proto::MemberListRequest,
+) -> Result<Bytes> {
+    etcd.by(caller).permit(Access::AnyUser)?;
     if request.linearizable {
         etcd.node().barrier().await?;
     }
@@ -22,12 +28,21 @@ pub async fn member_list(etcd: &Etcd, request: proto::MemberListRequest) -> Resu
         client_ur_ls: options.client_urls.clone(),
         is_learner: false,
     };
-    let answer =
-        proto::MemberListResponse { header: Some(header.message()), members: vec![member] };
+    let other = |(id, name, url): &(u64, String, String)| proto::Member {
+        id: *id,
+        name: name.clone(),
+        peer_ur_ls: vec![url.clone()],
+        ..Default::default()
+    };
+    let mut members: Vec<_> = options.other_members.iter().map(other).collect();
+    members.push(member);
+    members.sort_by_key(|member| member.id);
+    let answer = proto::MemberListResponse { header: Some(header.message()), members };
     Ok(frame::encode(&answer))
 }
 
-pub fn status(etcd: &Etcd) -> Result<Bytes> {
+pub fn status(etcd: &Etcd, caller: Option<&Caller>) -> Result<Bytes> {
+    etcd.by(caller).permit(Access::AnyUser)?;
     let node = etcd.node();
     let (status, usage) = (node.status(), node.usage());
     let mut errors = Vec::new();
@@ -57,17 +72,60 @@ pub fn status(etcd: &Etcd) -> Result<Bytes> {
 
 /// Does nothing, because space is reclaimed continuously. Like etcd's response,
 /// this one has no header.
-pub fn defragment() -> Bytes {
-    frame::encode(&proto::DefragmentResponse::default())
+pub fn defragment(etcd: &Etcd, caller: Option<&Caller>) -> Result<Bytes> {
+    etcd.by(caller).permit(Access::Root)?;
+    Ok(frame::encode(&proto::DefragmentResponse::default()))
 }
 
-pub async fn hash(etcd: &Etcd) -> Result<Bytes> {
+/// Moves the leadership to another member. The only member has it already. Like
+/// etcd's response, this one has no header.
+pub fn move_leader(
+    etcd: &Etcd,
+    caller: Option<&Caller>,
+    request: proto::MoveLeaderRequest,
+) -> Result<Bytes> {
+    etcd.by(caller).permit(Access::Root)?;
+    let status = etcd.node().status();
+    if status.leader_id != status.member_id {
+        return Err(Error::NotLeader);
+    }
+    if request.target_id != status.member_id {
+        return Err(Error::BadTransferee);
+    }
+    Ok(frame::encode(&proto::MoveLeaderResponse::default()))
+}
+
+/// Answers requests to downgrade etcd's storage, which this member does not
+/// have: there is no version to go to and nothing to cancel.
+pub fn downgrade(
+    etcd: &Etcd,
+    caller: Option<&Caller>,
+    request: proto::DowngradeRequest,
+) -> Result<Bytes> {
+    use proto::downgrade_request::DowngradeAction;
+    etcd.by(caller).permit(Access::Root)?;
+    if request.action == i32::from(DowngradeAction::Cancel) {
+        return Err(Error::NoDowngrade);
+    }
+    let numbers = request.version.strip_prefix('v').unwrap_or(&request.version).split('.');
+    let parsed: Vec<_> = numbers.map(|number| number.parse::<u32>().ok()).collect();
+    let is_version = (2..=3).contains(&parsed.len()) && parsed.iter().all(Option::is_some);
+    Err(if is_version { Error::DowngradeTarget } else { Error::DowngradeFormat })
+}
+
+pub async fn hash(etcd: &Etcd, caller: Option<&Caller>) -> Result<Bytes> {
+    etcd.by(caller).permit(Access::Root)?;
     let hash = etcd.node().hash(0).await?;
     let header = Some(etcd.header(etcd.node().revision()).message());
     Ok(frame::encode(&proto::HashResponse { header, hash: hash.hash }))
 }
 
-pub async fn hash_kv(etcd: &Etcd, request: proto::HashKvRequest) -> Result<Bytes> {
+pub async fn hash_kv(
+    etcd: &Etcd,
+    caller: Option<&Caller>,
+    request: proto::HashKvRequest,
+) -> Result<Bytes> {
+    etcd.by(caller).permit(Access::Root)?;
     let hash = etcd.node().hash(request.revision).await?;
     Ok(frame::encode(&proto::HashKvResponse {
         header: Some(etcd.header(etcd.node().revision()).message()),
@@ -77,7 +135,13 @@ pub async fn hash_kv(etcd: &Etcd, request: proto::HashKvRequest) -> Result<Bytes
     }))
 }
 
-pub async fn alarm(etcd: &Etcd, request: proto::AlarmRequest) -> Result<Bytes> {
+pub async fn alarm(
+    etcd: &Etcd,
+    caller: Option<&Caller>,
+    request: proto::AlarmRequest,
+) -> Result<Bytes> {
+    let reads = request.action == i32::from(AlarmAction::Get);
+    etcd.by(caller).permit(if reads { Access::AnyUser } else { Access::Root })?;
     let kind = match AlarmType::try_from(request.alarm).unwrap_or(AlarmType::None) {
         AlarmType::None => None,
         AlarmType::Nospace => Some(Alarm::NoSpace),
@@ -91,12 +155,12 @@ pub async fn alarm(etcd: &Etcd, request: proto::AlarmRequest) -> Result<Bytes> {
     let alarms: Vec<(u64, Alarm)> = match (AlarmAction::try_from(request.action), kind) {
         (Ok(AlarmAction::Get), _) => active.into_iter().filter(requested).collect(),
         (Ok(AlarmAction::Activate), Some(alarm)) => {
-            propose(etcd, command::AlarmAction::Activate { member, alarm }).await?;
+            propose(etcd, caller, command::AlarmAction::ActivateByHand { member, alarm }).await?;
             vec![(member, alarm)]
         }
         (Ok(AlarmAction::Deactivate), Some(alarm)) => {
             let was_active = active.contains(&(member, alarm));
-            propose(etcd, command::AlarmAction::Deactivate { member, alarm }).await?;
+            propose(etcd, caller, command::AlarmAction::Deactivate { member, alarm }).await?;
             if was_active { vec![(member, alarm)] } else { Vec::new() }
         }
         _ => Vec::new(),
@@ -109,8 +173,8 @@ pub async fn alarm(etcd: &Etcd, request: proto::AlarmRequest) -> Result<Bytes> {
     }))
 }
 
-async fn propose(etcd: &Etcd, action: command::AlarmAction) -> Result<()> {
-    etcd.node().propose(Command::Alarm(action)).await.map(drop)
+async fn propose(etcd: &Etcd, caller: Option<&Caller>, action: command::AlarmAction) -> Result<()> {
+    etcd.by(caller).propose(Command::Alarm(action)).await.map(drop)
 }
 
 fn alarm_type(alarm: Alarm) -> AlarmType {

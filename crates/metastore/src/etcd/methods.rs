@@ -24,6 +24,32 @@ pub enum Method {
     Hash,
     HashKv,
     Snapshot,
+    MoveLeader,
+    Downgrade,
+    AuthEnable,
+    AuthDisable,
+    AuthStatus,
+    Authenticate,
+    UserAdd,
+    UserGet,
+    UserList,
+    UserDelete,
+    UserChangePassword,
+    UserGrantRole,
+    UserRevokeRole,
+    RoleAdd,
+    RoleGet,
+    RoleList,
+    RoleDelete,
+    RoleGrantPermission,
+    RoleRevokePermission,
+    Lock,
+    Unlock,
+    Campaign,
+    Proclaim,
+    Leader,
+    Observe,
+    Resign,
 }
 
 const METHODS: [(Method, &str, &str); Method::COUNT] = [
@@ -46,10 +72,36 @@ const METHODS: [(Method, &str, &str); Method::COUNT] = [
     (Method::Hash, "etcdserverpb.Maintenance", "Hash"),
     (Method::HashKv, "etcdserverpb.Maintenance", "HashKV"),
     (Method::Snapshot, "etcdserverpb.Maintenance", "Snapshot"),
+    (Method::MoveLeader, "etcdserverpb.Maintenance", "MoveLeader"),
+    (Method::Downgrade, "etcdserverpb.Maintenance", "Downgrade"),
+    (Method::AuthEnable, "etcdserverpb.Auth", "AuthEnable"),
+    (Method::AuthDisable, "etcdserverpb.Auth", "AuthDisable"),
+    (Method::AuthStatus, "etcdserverpb.Auth", "AuthStatus"),
+    (Method::Authenticate, "etcdserverpb.Auth", "Authenticate"),
+    (Method::UserAdd, "etcdserverpb.Auth", "UserAdd"),
+    (Method::UserGet, "etcdserverpb.Auth", "UserGet"),
+    (Method::UserList, "etcdserverpb.Auth", "UserList"),
+    (Method::UserDelete, "etcdserverpb.Auth", "UserDelete"),
+    (Method::UserChangePassword, "etcdserverpb.Auth", "UserChangePassword"),
+    (Method::UserGrantRole, "etcdserverpb.Auth", "UserGrantRole"),
+    (Method::UserRevokeRole, "etcdserverpb.Auth", "UserRevokeRole"),
+    (Method::RoleAdd, "etcdserverpb.Auth", "RoleAdd"),
+    (Method::RoleGet, "etcdserverpb.Auth", "RoleGet"),
+    (Method::RoleList, "etcdserverpb.Auth", "RoleList"),
+    (Method::RoleDelete, "etcdserverpb.Auth", "RoleDelete"),
+    (Method::RoleGrantPermission, "etcdserverpb.Auth", "RoleGrantPermission"),
+    (Method::RoleRevokePermission, "etcdserverpb.Auth", "RoleRevokePermission"),
+    (Method::Lock, "v3lockpb.Lock", "Lock"),
+    (Method::Unlock, "v3lockpb.Lock", "Unlock"),
+    (Method::Campaign, "v3electionpb.Election", "Campaign"),
+    (Method::Proclaim, "v3electionpb.Election", "Proclaim"),
+    (Method::Leader, "v3electionpb.Election", "Leader"),
+    (Method::Observe, "v3electionpb.Election", "Observe"),
+    (Method::Resign, "v3electionpb.Election", "Resign"),
 ];
 
 impl Method {
-    pub const COUNT: usize = 19;
+    pub const COUNT: usize = 45;
 
     pub fn all() -> impl Iterator<Item = Method> {
         METHODS.iter().map(|(method, ..)| *method)
@@ -77,7 +129,19 @@ impl Method {
 
     /// Returns whether responses are a stream.
     pub fn is_server_streaming(self) -> bool {
-        self.is_client_streaming() || matches!(self, Method::RangeStream | Method::Snapshot)
+        self.is_client_streaming()
+            || matches!(self, Method::RangeStream | Method::Snapshot | Method::Observe)
+    }
+
+    /// Returns whether a call may run until it is cancelled.
+    pub fn is_endless(self) -> bool {
+        self.is_client_streaming()
+            || matches!(self, Method::Lock | Method::Campaign | Method::Observe)
+    }
+
+    /// Returns whether callers need not be identified.
+    pub fn is_public(self) -> bool {
+        matches!(self, Method::Authenticate | Method::AuthStatus)
     }
 }
 
@@ -91,9 +155,7 @@ mod tests {
             assert_eq!(Method::of_path(&format!("/{service}/{name}")), Some(method));
             assert_eq!(method.names(), (service, name));
         }
-        for unknown in
-            ["", "/", "/etcdserverpb.KV/put", "etcdserverpb.KV/Put", "/v3lockpb.Lock/Lock"]
-        {
+        for unknown in ["", "/", "/etcdserverpb.KV/put", "etcdserverpb.KV/Put", "/KV/Put"] {
             assert_eq!(Method::of_path(unknown), None, "{unknown}");
         }
     }

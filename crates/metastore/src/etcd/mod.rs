@@ -4,7 +4,8 @@
 //! [`Service`] dispatches a call. For gRPC, `rpc` extracts the messages from
 //! their frames, `methods` maps the path to a method, and [`Etcd`] (`api`)
 //! executes it: `request` converts the message to a command or query, which
-//! `kv`, `range`, `lease`, `maintenance`, `snapshot` or `watch` runs on the node.
+//! `kv`, `range`, `lease`, `auth`, `maintenance`, `snapshot`, `recipes` or `watch`
+//! runs on the node, for the caller that `callers` identifies.
 //! The response is written directly from the stored bytes (`header`, `response`,
 //! `range`, and `crate::wire`); `generate` turns a loop into a streamed response,
 //! and `results` reserves memory for large ones. Any other call is a page for
@@ -12,16 +13,20 @@
 //! converted to wire format and handled like gRPC.
 
 mod api;
+mod auth;
+mod callers;
 mod gateway;
 mod generate;
 mod header;
 mod kv;
+mod leader;
 mod lease;
 mod maintenance;
 mod methods;
 mod metrics;
 mod pages;
 mod range;
+mod recipes;
 mod request;
 mod response;
 mod results;

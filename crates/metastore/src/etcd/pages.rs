@@ -21,7 +21,7 @@ where
     if head.method == Verb::OPTIONS {
         text(StatusCode::NO_CONTENT, "")
     } else if let Some(path) = gateway_path(path) {
-        gateway::call(etcd, &head.method, path, body).await
+        gateway::call(etcd, &head.method, path, &head.headers, body).await
     } else if !PAGES.contains(&path) {
         text(StatusCode::NOT_FOUND, "404 page not found\n")
     } else if head.method != Verb::GET {

@@ -12,8 +12,8 @@ use crate::command::{
 };
 use crate::{Error, Result};
 
-/// The maximum number of operations in a transaction: of compares, and of each
-/// branch. A nested transaction may use what its parent leaves.
+/// The default maximum number of operations in a transaction: of compares, and
+/// of each branch. A nested transaction may use what its parent leaves.
 pub const TXN_OPS_MAX: usize = 128;
 
 pub fn range(request: proto::RangeRequest) -> Result<RangeQuery> {
@@ -69,9 +69,9 @@ pub fn delete_range(request: proto::DeleteRangeRequest) -> Result<Delete> {
     Ok(Delete { range, prev_kv: request.prev_kv })
 }
 
-pub fn txn(request: proto::TxnRequest) -> Result<Txn> {
+pub fn txn(request: proto::TxnRequest, ops_max: usize) -> Result<Txn> {
     let txn = tree(request)?;
-    check_txn(&txn, TXN_OPS_MAX)?;
+    check_txn(&txn, ops_max)?;
     Ok(txn)
 }
 
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(refusal(range(sorted)), "etcdserver: invalid sort option");
         let nothing = vec![proto::RequestOp { request: None }];
         let request = proto::TxnRequest { success: nothing, ..Default::default() };
-        assert_eq!(refusal(txn(request)), "etcdserver: key not found");
+        assert_eq!(refusal(txn(request, TXN_OPS_MAX)), "etcdserver: key not found");
     }
 
     #[test]

@@ -8,13 +8,11 @@ use stele_grpc::memory::{CallMemory, Share};
 use stele_grpc::offload::in_place;
 
 use super::Etcd;
-use super::rpc::REQUEST_BYTES_MAX;
-use crate::command::{Command, Delete, KeyRange, Op, Put, Txn};
+use crate::auth::Access;
+use crate::command::{Caller, Command, Delete, KeyRange, Op, Put, Txn};
 use crate::machine::RESULT_BYTES_MAX;
 use crate::{Error, Result};
 
-/// The maximum size of a value that an etcd client can put.
-const VALUE_BYTES_MAX: u64 = REQUEST_BYTES_MAX as u64;
 /// The number of copies of the results that exist during encoding.
 const COPIES: u64 = 2;
 /// A call that may return more than one part in this many of the pool is
@@ -46,8 +44,12 @@ pub fn charged<T: AsRef<[u8]> + Send + 'static>(data: T, share: Share) -> Bytes 
 /// Reserves memory for the results of a command: its upper bound if that is
 /// small relative to the pool and available, otherwise what it would return
 /// now.
-pub async fn reserve(etcd: &Etcd, command: &Command) -> Result<Reserved> {
-    let bound = COPIES * bytes_max(command);
+/// Refuses a caller that may not propose the command.
+pub async fn reserve(etcd: &Etcd, caller: Option<&Caller>, command: &Command) -> Result<Reserved> {
+    etcd.by(caller).permit(Access::Command(command))?;
+    // A value is not larger than the request that put it.
+    let value_max = etcd.options().request_bytes_max as u64;
+    let bound = COPIES * bytes_max(command, value_max);
     if bound == 0 {
         return Ok(Reserved(None));
     }
@@ -84,39 +86,39 @@ impl Reserved {
 
 /// Returns an upper bound or estimate of the bytes of keys and values that a
 /// command returns.
-fn bytes_max(command: &Command) -> u64 {
+fn bytes_max(command: &Command, value_max: u64) -> u64 {
     match command {
-        Command::Put(put) => put_bytes_max(put),
-        Command::Delete(delete) => delete_bytes_max(delete),
-        Command::Txn(txn) => txn_bytes_max(txn),
+        Command::Put(put) => put_bytes_max(put, value_max),
+        Command::Delete(delete) => delete_bytes_max(delete, value_max),
+        Command::Txn(txn) => txn_bytes_max(txn, value_max),
         _ => 0,
     }
 }
 
-fn put_bytes_max(put: &Put) -> u64 {
-    if put.prev_kv { VALUE_BYTES_MAX } else { 0 }
+fn put_bytes_max(put: &Put, value_max: u64) -> u64 {
+    if put.prev_kv { value_max } else { 0 }
 }
 
-fn delete_bytes_max(delete: &Delete) -> u64 {
-    if delete.prev_kv { range_bytes_max(&delete.range, 0) } else { 0 }
+fn delete_bytes_max(delete: &Delete, value_max: u64) -> u64 {
+    if delete.prev_kv { range_bytes_max(&delete.range, 0, value_max) } else { 0 }
 }
 
-fn range_bytes_max(range: &KeyRange, limit: i64) -> u64 {
+fn range_bytes_max(range: &KeyRange, limit: i64, value_max: u64) -> u64 {
     let keys = if range.single_key().is_some() { 1 } else { u64::try_from(limit).unwrap_or(0) };
     match keys {
         0 => RESULT_BYTES_MAX as u64,
-        keys => keys.saturating_mul(VALUE_BYTES_MAX).min(RESULT_BYTES_MAX as u64),
+        keys => keys.saturating_mul(value_max).min(RESULT_BYTES_MAX as u64),
     }
 }
 
-fn txn_bytes_max(txn: &Txn) -> u64 {
+fn txn_bytes_max(txn: &Txn, value_max: u64) -> u64 {
     let branch = |ops: &[Op]| {
         let bytes = ops.iter().map(|op| match op {
             Op::Range(query) if query.count_only => 0,
-            Op::Range(query) => range_bytes_max(&query.range, query.limit),
-            Op::Put(put) => put_bytes_max(put),
-            Op::Delete(delete) => delete_bytes_max(delete),
-            Op::Txn(txn) => txn_bytes_max(txn),
+            Op::Range(query) => range_bytes_max(&query.range, query.limit, value_max),
+            Op::Put(put) => put_bytes_max(put, value_max),
+            Op::Delete(delete) => delete_bytes_max(delete, value_max),
+            Op::Txn(txn) => txn_bytes_max(txn, value_max),
         });
         bytes.fold(0, u64::saturating_add).min(RESULT_BYTES_MAX as u64)
     };
@@ -176,26 +178,27 @@ mod tests {
     async fn what_writes_and_transactions_return_is_charged_until_it_is_sent() {
         let dir = tempfile::tempdir().unwrap();
         let etcd = opened(dir.path()).await;
-        kv::put(&etcd, put("large", LARGE, false)).await.unwrap();
-        kv::put(&etcd, put("small", 10, false)).await.unwrap();
+        kv::put(&etcd, None, put("large", LARGE, false)).await.unwrap();
+        kv::put(&etcd, None, put("small", 10, false)).await.unwrap();
         let pools: &'static CallPools =
             Box::leak(Box::new(CallPools::new(1 << 20, 4 << 20, Duration::ZERO)));
         let pool = pools.buffered_responses();
         let answers = [
-            counted(pools, kv::put(&etcd, put("large", LARGE, true))).await.unwrap(),
-            counted(pools, kv::txn(&etcd, read("large"))).await.unwrap(),
-            counted(pools, kv::put(&etcd, put("small", 10, true))).await.unwrap(),
+            counted(pools, kv::put(&etcd, None, put("large", LARGE, true))).await.unwrap(),
+            counted(pools, kv::txn(&etcd, None, read("large"))).await.unwrap(),
+            counted(pools, kv::put(&etcd, None, put("small", 10, true))).await.unwrap(),
         ];
         let bytes = (answers[0].len() + answers[1].len()) as u64;
         assert_eq!((pool.used(), bytes > 2 * LARGE as u64), (bytes, true));
         // There is no memory for a third of this size, and nothing has been
         // changed.
-        let refused = counted(pools, kv::delete_range(&etcd, delete("large"))).await.unwrap_err();
+        let refused =
+            counted(pools, kv::delete_range(&etcd, None, delete("large"))).await.unwrap_err();
         assert!(matches!(refused, Error::TooManyRequests), "{refused}");
-        counted(pools, kv::txn(&etcd, read("small"))).await.expect("little is not counted");
+        counted(pools, kv::txn(&etcd, None, read("small"))).await.expect("little is not counted");
         drop(answers);
         assert_eq!(pool.used(), 0);
-        let deleted = counted(pools, kv::delete_range(&etcd, delete("large"))).await.unwrap();
+        let deleted = counted(pools, kv::delete_range(&etcd, None, delete("large"))).await.unwrap();
         let deleted = proto::DeleteRangeResponse::decode(&deleted[frame::PREFIX_BYTES..]).unwrap();
         assert_eq!((deleted.deleted, deleted.prev_kvs[0].value.len()), (1, LARGE));
     }

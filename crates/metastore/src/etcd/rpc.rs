@@ -13,11 +13,10 @@ use tonic::Status;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// The maximum size of a request that is proposed.
+/// The default maximum size of a request that is proposed.
 pub const REQUEST_BYTES_MAX: usize = 1536 << 10;
-/// The maximum size of a client's message: the largest request, plus the
-/// overhead that etcd allows.
-pub const MESSAGE_BYTES_MAX: usize = REQUEST_BYTES_MAX + (512 << 10);
+/// How much larger than a request a client's message may be.
+pub const MESSAGE_OVERHEAD: usize = 512 << 10;
 
 /// A stream of messages, or of pieces of one.
 pub type MessageStream = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
@@ -44,14 +43,16 @@ pub struct RequestMessages<B> {
     received: Bytes,
     /// A message with its prefix that arrives in several pieces.
     partial: BytesMut,
+    /// The maximum size of a message.
+    bytes_max: usize,
 }
 
 impl<B> RequestMessages<B>
 where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
 {
-    pub fn new(body: B) -> RequestMessages<B> {
-        RequestMessages { body, received: Bytes::new(), partial: BytesMut::new() }
+    pub fn new(body: B, bytes_max: usize) -> RequestMessages<B> {
+        RequestMessages { body, received: Bytes::new(), partial: BytesMut::new(), bytes_max }
     }
 
     /// Returns the message of a unary call.
@@ -87,7 +88,7 @@ where
     /// received bytes are kept.
     fn take_message(&mut self) -> Result<Option<Bytes>, Status> {
         if self.partial.is_empty()
-            && let Some(bytes) = message_bytes(&self.received)?
+            && let Some(bytes) = message_bytes(&self.received, self.bytes_max)?
             && self.received.len() >= PREFIX_BYTES + bytes
         {
             let mut message = self.received.split_to(PREFIX_BYTES + bytes);
@@ -97,7 +98,7 @@ where
         if !self.fill_partial(PREFIX_BYTES) {
             return Ok(None);
         }
-        let bytes = message_bytes(&self.partial)?.unwrap_or(0);
+        let bytes = message_bytes(&self.partial, self.bytes_max)?.unwrap_or(0);
         if !self.fill_partial(PREFIX_BYTES + bytes) {
             return Ok(None);
         }
@@ -118,16 +119,16 @@ where
 }
 
 /// Returns the length of the next message, once its prefix has been received.
-fn message_bytes(framed: &[u8]) -> Result<Option<usize>, Status> {
+fn message_bytes(framed: &[u8], bytes_max: usize) -> Result<Option<usize>, Status> {
     let Some(Prefix { flag, message_bytes: bytes }) = Prefix::parse(framed) else {
         return Ok(None);
     };
     if flag != 0 {
         return Err(Status::unimplemented("compressed messages are not supported"));
     }
-    if bytes > MESSAGE_BYTES_MAX {
+    if bytes > bytes_max {
         return Err(Status::resource_exhausted(format!(
-            "grpc: received message larger than max ({bytes} vs. {MESSAGE_BYTES_MAX})"
+            "grpc: received message larger than max ({bytes} vs. {bytes_max})"
         )));
     }
     Ok(Some(bytes))
@@ -210,7 +211,8 @@ mod tests {
             .chunks(cut)
             .map(|piece| Ok::<_, Status>(Frame::data(Bytes::copy_from_slice(piece))))
             .collect();
-        let mut requests = RequestMessages::new(StreamBody::new(tokio_stream::iter(frames)));
+        let body = StreamBody::new(tokio_stream::iter(frames));
+        let mut requests = RequestMessages::new(body, 2 << 20);
         let mut all = Vec::new();
         while let Some(message) = std::future::poll_fn(|cx| requests.poll_message(cx)).await {
             all.push(message?);

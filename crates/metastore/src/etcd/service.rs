@@ -11,9 +11,10 @@ use stele_grpc::{ResponseFuture, is_grpc, respond, respond_now, unsupported_medi
 use tokio_stream::StreamExt;
 use tonic::Status;
 
+use super::callers::Token;
 use super::methods::Method;
 use super::rpc::{FramedResponse, RequestMessages};
-use super::{Etcd, gateway, metrics, pages};
+use super::{Etcd, gateway, leader, metrics, pages};
 use crate::native;
 
 /// The body of every response.
@@ -31,6 +32,31 @@ impl Service {
         let native = native::Native::new(etcd.node().clone()).service();
         Service { etcd, native }
     }
+
+    /// Calls the native API. While callers are checked, the request carries its
+    /// caller as an extension.
+    fn call_native<B>(&mut self, mut request: Request<B>) -> ResponseFuture
+    where
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>> + Send + 'static,
+    {
+        if !self.etcd.node().auth().is_enabled() {
+            return tower_service::Service::call(&mut self.native, request);
+        }
+        let (etcd, mut native) = (self.etcd.clone(), self.native.clone());
+        let token = Token::of(request.headers());
+        Box::pin(async move {
+            match etcd.identify(&token).await {
+                Ok(caller) => {
+                    if let Some(caller) = caller {
+                        request.extensions_mut().insert(caller);
+                    }
+                    tower_service::Service::call(&mut native, request).await
+                }
+                Err(error) => Ok(Status::from(error).into_http()),
+            }
+        })
+    }
 }
 
 /// Returns whether the path is that of a gRPC method, which serves nothing
@@ -42,7 +68,7 @@ fn is_method(path: &str) -> bool {
 /// Returns whether calls of this path run until they are cancelled.
 pub fn is_endless(path: &str) -> bool {
     let by_json = || pages::gateway_path(path).and_then(gateway::method);
-    Method::of_path(path).or_else(by_json).is_some_and(Method::is_client_streaming)
+    Method::of_path(path).or_else(by_json).is_some_and(Method::is_endless)
         || native::is_endless(path)
 }
 
@@ -73,7 +99,7 @@ where
             return Box::pin(async move { Ok(pages::page(&etcd, request).await) });
         }
         if request.uri().path().starts_with(native::PATH) {
-            return tower_service::Service::call(&mut self.native, request);
+            return self.call_native(request);
         }
         respond(async move { Ok(call(&etcd, request).await?.into_http()) })
     }
@@ -89,26 +115,35 @@ where
         let path = head.uri.path();
         return Err(Status::unimplemented(format!("{path} is not supported")));
     };
+    let needs_leader = leader::is_required(&head.headers);
+    if needs_leader {
+        leader::check(etcd)?;
+    }
     let calls = &etcd.counters().calls;
     calls.started(method);
-    let requests = RequestMessages::new(body);
+    let token = Token::of(&head.headers);
+    let requests = RequestMessages::new(body, etcd.options().message_bytes_max());
     let executed = if method.is_client_streaming() {
         let counting = etcd.clone();
         let requests = requests.map(move |message| {
             let calls = &counting.counters().calls;
             message.inspect(|message| calls.received(method, message.len()))
         });
-        etcd.stream(method, Box::pin(requests))
+        etcd.stream(method, token, Box::pin(requests))
     } else {
         match requests.one().await {
             Ok(message) => {
                 calls.received(method, message.len());
-                etcd.unary(method, message).await
+                etcd.unary(method, &token, message).await
             }
             Err(status) => Err(status),
         }
     };
     match executed {
+        Ok(response) if needs_leader => {
+            let response = leader::ending_without(etcd, response);
+            Ok(metrics::counted(etcd, method, response))
+        }
         Ok(response) => Ok(metrics::counted(etcd, method, response)),
         Err(status) => {
             calls.handled(method, status.code());

@@ -7,10 +7,13 @@ use super::proto::SnapshotResponse;
 use super::rpc::FramedResponse;
 use super::{CLUSTER_VERSION, Etcd};
 use crate::Result;
+use crate::auth::Access;
+use crate::command::Caller;
 use crate::snapshot::Writer;
 
-pub async fn stream(etcd: &Etcd) -> Result<FramedResponse> {
+pub async fn stream(etcd: &Etcd, caller: Option<&Caller>) -> Result<FramedResponse> {
     etcd.node().barrier().await?;
+    etcd.by(caller).permit(Access::Root)?;
     let etcd = etcd.clone();
     Ok(FramedResponse::Many(generate(move |out| async move {
         let header = etcd.header(etcd.node().revision()).message();

@@ -8,6 +8,8 @@
 //! requested, never shorter.
 
 mod leases;
+mod question;
 mod wheel;
 
 pub use leases::{LeaseStatus, Leases, TTL_SECONDS_MAX};
+pub use question::Question;

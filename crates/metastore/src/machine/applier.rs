@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use stele_engine::Commit;
 use stele_engine::fatal::{Mutex, MutexGuard};
 use stele_engine::world::Clock;
@@ -12,12 +13,12 @@ use stele_engine::world::Clock;
 use super::overlay::{FinishedEntry, Overlay};
 use super::run::EntryRun;
 use super::stall::Stall;
-use crate::command::{self, Answer, Proposal};
+use crate::command::{self, Answer, Command, LEVEL_OF_HASHES, Proposal, check_level};
 use crate::consensus::{Committed, Machine, Position};
 use crate::error::{Error, Result};
 use crate::histogram::Histogram;
 use crate::lease::Leases;
-use crate::state::{MemberState, Recovered, Sample, Watermarks};
+use crate::state::{BucketHashes, Growth, MemberState, Recovered, Sample, Watermarks};
 use crate::watch::Hub;
 
 /// Applies log entries to the state.
@@ -132,6 +133,7 @@ impl Applier {
             awaited: entry.awaited,
             result_bytes: 0,
             compared_left: usize::MAX,
+            quota_growth: Growth::new(),
         };
         let mut answers = Vec::with_capacity(proposals.len());
         for proposal in &proposals {
@@ -154,8 +156,14 @@ impl Applier {
 
     /// Publishes a finished commit: first the counts, last the watchers.
     fn publish(&self, core: &mut Core, finished: FinishedEntry) -> Result<()> {
-        let FinishedEntry { watermarks, counts, created, locked, events, alarms, sample, .. } =
-            finished;
+        let FinishedEntry { watermarks, counts, created, locked, events, alarms, .. } = finished;
+        let (sample, quotas) = (finished.sample, finished.quotas);
+        if let Some(auth) = finished.auth {
+            self.state.auth.publish(auth);
+        }
+        if !finished.tokens.is_empty() {
+            self.state.auth.add_tokens(&finished.tokens, self.clock.elapsed());
+        }
         self.state.counts.write().apply_staged(counts, watermarks.revision);
         if let Some(alarms) = alarms {
             self.state.set_alarms(alarms);
@@ -164,9 +172,17 @@ impl Applier {
             core.waterlines.push_back((watermarks.applied.index, watermarks.waterline));
             core.samples.retain(|sample| sample.revision >= watermarks.waterline);
         }
+        if let Some(quotas) = quotas {
+            self.state.set_quotas(quotas);
+        }
         if let Some(sample) = sample {
             self.state.set_sampled(&sample);
             core.samples.push_back(sample);
+            if watermarks.level >= LEVEL_OF_HASHES {
+                let (index, revision) = (watermarks.applied.index, watermarks.revision);
+                let buckets = watermarks.buckets;
+                self.state.keep_hashes(BucketHashes { index, revision, buckets });
+            }
         }
         core.watermarks = watermarks;
         self.state.publish(&watermarks);
@@ -199,6 +215,10 @@ impl Machine for Applier {
         self.state.flushed()
     }
 
+    fn ask(&self, question: Bytes) -> Bytes {
+        self.leases.answer(question)
+    }
+
     fn close(&self) {
         self.stall.close();
     }
@@ -207,7 +227,14 @@ impl Machine for Applier {
 /// Decodes the proposals of an entry. An unknown proposal is fatal, because
 /// members that know it have applied it.
 fn decode_all(entry: &Committed) -> Result<Vec<Proposal>> {
-    let decoded = entry.proposals.iter().map(command::decode);
+    let decode = |proposal| {
+        let decoded = command::decode(proposal)?;
+        if let Command::RaiseLevel { level } = decoded.command {
+            check_level(level)?;
+        }
+        Ok(decoded)
+    };
+    let decoded = entry.proposals.iter().map(decode);
     decoded.collect::<Result<_>>().map_err(|error| {
         let why = error.to_string();
         Error::UnknownEntry { index: entry.index, why }

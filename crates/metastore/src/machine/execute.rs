@@ -34,6 +34,9 @@ impl EntryRun<'_> {
                 return Err(Error::DuplicateKey);
             }
             self.check_lease(write.lease)?;
+            if let Some(value) = &write.value {
+                self.check_prefix_quotas(&write.key, value.len())?;
+            }
         }
         for lock in &execute.locks {
             self.check_held(lock)?;
@@ -105,6 +108,7 @@ impl EntryRun<'_> {
                 kind: crate::state::ChangeKind::Put,
                 key: bytes::Bytes::copy_from_slice(cell.row),
                 overwritten: None,
+                user: None,
             });
         })?;
         Ok(found)

@@ -38,6 +38,9 @@ impl EntryRun<'_> {
         let lease = put.lease.unwrap_or(0);
         check_rows(&put.key, lease != 0)?;
         self.check_lease(lease)?;
+        if let Some(value) = &put.value {
+            self.check_prefix_quotas(&put.key, value.len())?;
+        }
         if put.value.is_some() && put.lease.is_some() {
             return Ok(());
         }

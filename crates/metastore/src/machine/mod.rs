@@ -10,15 +10,19 @@
 //!
 //! The commands: `kv` (put, delete, range), `txn` (etcd's transactions), `execute`
 //! (serializable transactions), `lease`, `lock`, `retention` (compaction, samples,
-//! waterline, alarms) and `restore`. `newest` runs the same rules on the newest
+//! waterline, alarms), `level` (feature levels, quotas of prefixes), `restore` and
+//! `auth` (users and roles, and the check of callers). `newest` runs the same rules on
+//! the newest
 //! state, without a log entry.
 
 mod applier;
+mod auth;
 mod execute;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod kv;
 mod lease;
+mod level;
 mod lock;
 mod newest;
 mod open;

@@ -9,7 +9,7 @@ use super::run::EntryRun;
 use crate::command::{Answer, Command, Reply, Txn, VERSION};
 use crate::error::Result;
 use crate::lease::Leases;
-use crate::state::{Floor, MemberState, ReadOutcome, Watermarks};
+use crate::state::{Floor, Growth, MemberState, ReadOutcome, Watermarks};
 
 /// Runs a read-only transaction on the current state.
 pub fn read_txn(state: &MemberState, leases: &Leases, txn: &Txn) -> Result<Answer> {
@@ -56,6 +56,7 @@ pub(super) fn on_newest<T>(
             awaited: true,
             result_bytes: 0,
             compared_left: COMPARED_KEYS_MAX + 1,
+            quota_growth: Growth::new(),
         };
         read(&mut run).map(ReadOutcome::Tentative)
     })

@@ -17,7 +17,9 @@ use stele_engine::{BatchLimits, CommitBuilder, Scan, ScanSpec};
 use super::overlay::{Overlay, Previous, key_bounds};
 use crate::error::Result;
 use crate::key::{KeyRange, Kv, Tail};
-use crate::state::{Change, ChangeKind, MemberState, VALUE, is_expired, tables, value_spec};
+use crate::state::{
+    Change, ChangeKind, KeyHash, MemberState, VALUE, is_expired, tables, value_spec,
+};
 
 /// The approximate size of a part.
 pub const PART_BYTES: usize = 8 << 20;
@@ -35,6 +37,7 @@ struct LiveKey {
     lease: i64,
     /// Kept only if it is needed.
     tail: Option<Bytes>,
+    hash: KeyHash,
 }
 
 /// Deletions that are committed together.
@@ -129,10 +132,10 @@ impl Overlay<'_> {
                         self.commit_part(std::mem::take(&mut part))?;
                     }
                 } else {
-                    let LiveKey { key, value_bytes, lease, tail } = live;
+                    let LiveKey { key, value_bytes, lease, tail, hash } = live;
                     self.delete_existing(
                         &key,
-                        Previous { value_bytes, lease, tail: tail.as_ref() },
+                        Previous { value_bytes, lease, tail: tail.as_ref(), hash },
                     );
                 }
             }
@@ -175,7 +178,7 @@ impl Overlay<'_> {
 
     fn delete_in_part(&mut self, part: &mut EntryPart, live: LiveKey) {
         let (revision, sub) = self.next_position();
-        self.count_deletion(&live.key, live.value_bytes);
+        self.count_deletion(&live.key, live.value_bytes, live.hash);
         part.bytes += 2 * live.key.len() + CHANGE_BYTES;
         if live.lease != 0 {
             let row = tables::owned_row(live.lease, &live.key);
@@ -195,6 +198,7 @@ impl Overlay<'_> {
             kind: ChangeKind::Delete,
             key,
             overwritten: None,
+            user: self.user.clone(),
         });
     }
 
@@ -251,6 +255,7 @@ fn read_chunk(scan: &mut Scan, keeps_tails: bool, found: &mut VecDeque<LiveKey>)
                 value_bytes: old.value.len(),
                 lease: old.lease,
                 tail: keeps_tails.then(|| Bytes::copy_from_slice(cell.value)),
+                hash: KeyHash::of(cell.row, cell.value),
             });
         })?;
         if end.done || bytes >= CHUNK_BYTES || found.len() >= CHUNK_KEYS {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::kv::check_rows;
 use super::run::EntryRun;
-use crate::command::Restore;
+use crate::command::{Restore, RestoreHistory, RestoredChange, RestoredVersion};
 use crate::error::{Error, Result};
 use crate::key::Tail;
 use crate::state::Watermarks;
@@ -33,7 +33,7 @@ impl EntryRun<'_> {
         for (at, kv) in restore.kvs.iter().enumerate() {
             let fields = Tail::parse(&kv.tail);
             check_rows(&kv.key, fields.lease != 0)?;
-            let revisions = 1..revision;
+            let revisions = 1..=revision;
             if fields.encode() != kv.tail {
                 return refuse("malformed key record");
             }
@@ -50,6 +50,45 @@ impl EntryRun<'_> {
             }
         }
         self.restore_key(restore)
+    }
+
+    /// Makes the changes of a backup again. Each must follow the last one, and
+    /// give the same version as the backup has. A backup that does not fit is
+    /// noticed in the middle, so the member is useless then; the tool discards
+    /// it.
+    pub fn restore_history(&mut self, history: &RestoreHistory) -> Result<()> {
+        for (id, ttl_seconds) in &history.leases {
+            if *id != 0 && !self.leases.exists(*id) {
+                self.grant_lease(*id, *ttl_seconds)?;
+            }
+        }
+        history.changes.iter().try_for_each(|change| self.restore_change(change))
+    }
+
+    fn restore_change(&mut self, change: &RestoredChange) -> Result<()> {
+        let RestoredChange { revision, sub, time_micros, key, what } = change;
+        let refuse = |why: &str| {
+            Error::Config(format!("cannot restore the change of revision {revision}: {why}"))
+        };
+        check_rows(key, true)?;
+        if !self.overlay.resume_at(*revision, *sub) {
+            return Err(refuse("it does not follow the change before it"));
+        }
+        self.overlay.watermarks.time_micros = *time_micros;
+        let prev = self.overlay.newest(key)?;
+        match (what, prev) {
+            (RestoredVersion::Put(tail), prev) => {
+                let fields = Tail::parse(tail);
+                self.overlay.put(key, fields.value, fields.lease, prev.as_ref());
+                if self.overlay.newest(key)?.as_ref() != Some(tail) {
+                    return Err(refuse("the version before it is missing"));
+                }
+            }
+            (RestoredVersion::Delete, Some(prev)) => self.overlay.delete(key, &prev),
+            (RestoredVersion::Delete, None) => return Err(refuse("the deleted key is missing")),
+            (RestoredVersion::Lock, _) => self.overlay.restore_lock_change(key),
+        }
+        Ok(())
     }
 
     fn restore_key(&mut self, restore: &Restore) -> Result<()> {

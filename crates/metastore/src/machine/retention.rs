@@ -2,7 +2,7 @@
 //! waterline; and alarms.
 
 use super::run::EntryRun;
-use crate::command::{Alarm, AlarmAction};
+use crate::command::{ActiveAlarm, Alarm, AlarmAction};
 use crate::error::{Error, Result};
 use crate::state::Sample;
 
@@ -51,15 +51,20 @@ impl EntryRun<'_> {
 
     pub fn alarm(&mut self, action: AlarmAction) {
         let mut alarms = self.alarms();
-        match action {
-            AlarmAction::Activate { member, alarm } => {
-                if !alarms.contains(&(member, alarm)) {
-                    alarms.push((member, alarm));
-                }
+        let (member, alarm) = match action {
+            AlarmAction::Activate { member, alarm }
+            | AlarmAction::ActivateByHand { member, alarm }
+            | AlarmAction::Deactivate { member, alarm } => (member, alarm),
+        };
+        let by_hand = matches!(action, AlarmAction::ActivateByHand { .. });
+        let found = alarms.iter().position(|known| (known.member, known.alarm) == (member, alarm));
+        match (action, found) {
+            (AlarmAction::Deactivate { .. }, Some(at)) => {
+                alarms.remove(at);
             }
-            AlarmAction::Deactivate { member, alarm } => {
-                alarms.retain(|&known| known != (member, alarm));
-            }
+            (AlarmAction::Deactivate { .. }, None) => {}
+            (_, Some(at)) => alarms[at].by_hand |= by_hand,
+            (_, None) => alarms.push(ActiveAlarm { member, alarm, by_hand }),
         }
         self.overlay.alarms = Some(alarms);
     }
@@ -67,14 +72,14 @@ impl EntryRun<'_> {
     /// Refuses commands that an alarm forbids.
     pub fn check_alarms(&self, takes_space: bool) -> Result<()> {
         let alarms = self.alarms();
-        let is_active = |kind: Alarm| alarms.iter().any(|(_, alarm)| *alarm == kind);
+        let is_active = |kind: Alarm| alarms.iter().any(|active| active.alarm == kind);
         if is_active(Alarm::Corrupt) {
             return Err(Error::Corrupt);
         }
         if takes_space && is_active(Alarm::NoSpace) { Err(Error::NoSpace) } else { Ok(()) }
     }
 
-    fn alarms(&self) -> Vec<(u64, Alarm)> {
-        self.overlay.alarms.clone().unwrap_or_else(|| self.overlay.state.alarms())
+    fn alarms(&self) -> Vec<ActiveAlarm> {
+        self.overlay.alarms.clone().unwrap_or_else(|| self.overlay.state.active_alarms())
     }
 }

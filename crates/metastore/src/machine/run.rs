@@ -5,7 +5,7 @@ use super::overlay::Overlay;
 use crate::command::{Answer, Command, Op, Proposal, Reply, Txn};
 use crate::error::Result;
 use crate::lease::Leases;
-use crate::state::Sample;
+use crate::state::{Growth, Sample};
 
 /// The run of an entry's proposals.
 pub(crate) struct EntryRun<'a> {
@@ -22,6 +22,8 @@ pub(crate) struct EntryRun<'a> {
     pub result_bytes: usize,
     /// The number of keys in ranges that compares may still read.
     pub compared_left: usize,
+    /// What the current proposal adds to the usage of prefixes with quotas.
+    pub quota_growth: Growth,
 }
 
 impl EntryRun<'_> {
@@ -29,12 +31,14 @@ impl EntryRun<'_> {
     pub(super) fn run(&mut self, proposal: &Proposal) -> Result<Answer> {
         self.overlay.begin(proposal.time_micros)?;
         (self.version, self.result_bytes) = (proposal.version, 0);
+        self.check_caller(proposal.caller.as_ref(), &proposal.command)?;
+        self.quota_growth.clear();
         let reply = self.dispatch(&proposal.command)?;
         Ok(Answer { revision: self.overlay.revision(), reply })
     }
 
     fn dispatch(&mut self, command: &Command) -> Result<Reply> {
-        if !matches!(command, Command::Alarm(_) | Command::Sample { .. }) {
+        if !matches!(command, Command::Alarm(_) | Command::Sample { .. } | Command::Auth(_)) {
             self.check_alarms(takes_space(command))?;
         }
         match command {
@@ -60,6 +64,10 @@ impl EntryRun<'_> {
             }
             Command::Waterline { revision } => self.move_waterline(*revision).map(done),
             Command::Restore(restore) => self.restore(restore).map(done),
+            Command::Auth(command) => self.change_auth(command).map(done),
+            Command::RaiseLevel { level } => self.raise_level(*level).map(done),
+            Command::SetQuota { prefix, quota } => self.set_quota(prefix, *quota).map(done),
+            Command::RestoreHistory(history) => self.restore_history(history).map(done),
         }
     }
 }

@@ -1,20 +1,18 @@
 //! Sessions and their locks. A session is a lease: a renewal moves a deadline
 //! in memory and writes nothing.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 
 use super::proto::*;
 use super::service::unexpected_answer;
 use super::{Native, convert};
-use crate::Node;
-use crate::command::{Acquire, Command, LockMode, Reply};
+use crate::auth::Access;
+use crate::command::{Acquire, Command, KeyRange, LockMode, Reply};
 use crate::error::{Error, Result};
 
 impl Native {
     pub(super) async fn new_client(&self, request: NewClientRequest) -> Result<NewClientResponse> {
-        let answer = self.node.lease_grant(0, request.ttl_seconds).await?;
+        let answer = self.member().lease_grant(0, request.ttl_seconds).await?;
         let Reply::LeaseGrant { id, ttl_seconds } = answer.reply else {
             return Err(unexpected_answer("a grant"));
         };
@@ -22,8 +20,12 @@ impl Native {
     }
 
     pub(super) async fn keep_alive(&self, request: KeepAliveRequest) -> Result<KeepAliveResponse> {
-        self.node.barrier().await?;
-        let ttl_seconds = self.node.leases().keep_alive(request.client_id);
+        if self.caller.is_some() {
+            // Its permissions depend on the keys of the session.
+            self.node.barrier().await?;
+        }
+        self.member().permit(Access::Lease(request.client_id))?;
+        let ttl_seconds = self.node.keep_alive(request.client_id).await?;
         let ttl_seconds = ttl_seconds.ok_or(Error::LeaseNotFound)?;
         Ok(KeepAliveResponse { ttl_seconds })
     }
@@ -32,14 +34,14 @@ impl Native {
         &self,
         request: CloseClientRequest,
     ) -> Result<CloseClientResponse> {
-        self.node.lease_revoke(request.client_id).await?;
+        self.member().lease_revoke(request.client_id).await?;
         Ok(CloseClientResponse {})
     }
 
     pub(super) async fn get_client(&self, request: GetClientRequest) -> Result<GetClientResponse> {
-        self.node.barrier().await?;
-        let leases = self.node.leases();
-        let status = leases.time_to_live(request.client_id).ok_or(Error::LeaseNotFound)?;
+        let status = self.node.lease_status(request.client_id).await?;
+        self.member().permit(Access::LeaseKeys(request.client_id))?;
+        let (status, leases) = (status.ok_or(Error::LeaseNotFound)?, self.node.leases());
         Ok(GetClientResponse {
             ttl_seconds: status.ttl_seconds,
             granted_seconds: status.granted_seconds,
@@ -49,6 +51,7 @@ impl Native {
 
     pub(super) async fn list_clients(&self) -> Result<ListClientsResponse> {
         self.node.barrier().await?;
+        self.member().permit(Access::AnyUser)?;
         Ok(ListClientsResponse { client_ids: self.node.leases().list() })
     }
 
@@ -57,10 +60,10 @@ impl Native {
         let mode = if shared { LockMode::Shared } else { LockMode::Exclusive };
         // Subscribe first, so that no change is missed.
         let changes = self.node.watch().lock_changes(&key);
-        let call = AcquireCall::new(&self.node, key.clone(), session);
+        let call = AcquireCall::new(self, key.clone(), session);
         let place = call.place;
         let acquire = Acquire { key: key.clone(), session, mode, no_wait, call_id: place };
-        let answer = match self.node.propose(Command::Acquire(acquire)).await {
+        let answer = match self.member().propose(Command::Acquire(acquire)).await {
             Ok(answer) => answer,
             Err(error) => {
                 // Refused, or the member has stopped: there is nothing to
@@ -103,12 +106,13 @@ impl Native {
 
     pub(super) async fn release(&self, request: ReleaseRequest) -> Result<ReleaseResponse> {
         let ReleaseRequest { key, client_id: session } = request;
-        self.node.propose(Command::Release { key, session, call_id: 0 }).await?;
+        self.member().propose(Command::Release { key, session, call_id: 0 }).await?;
         Ok(ReleaseResponse {})
     }
 
     pub(super) async fn get_lock(&self, request: GetLockRequest) -> Result<GetLockResponse> {
         self.node.barrier().await?;
+        self.member().permit(Access::Read(&KeyRange::single(request.key.clone())))?;
         let info = self.node.lock(&request.key)?.unwrap_or_default();
         Ok(GetLockResponse { lock: Some(convert::lock(&info)) })
     }
@@ -117,7 +121,7 @@ impl Native {
 /// A call for a lock, which is cancelled if its caller disconnects before the
 /// answer.
 struct AcquireCall {
-    node: Arc<Node>,
+    native: Native,
     key: Bytes,
     session: i64,
     /// Identifies the call among those of its session.
@@ -127,9 +131,9 @@ struct AcquireCall {
 }
 
 impl AcquireCall {
-    fn new(node: &Arc<Node>, key: Bytes, session: i64) -> AcquireCall {
-        let place = node.settings().world.random.next_u64().max(1);
-        AcquireCall { node: node.clone(), key, session, place, pending: true }
+    fn new(native: &Native, key: Bytes, session: i64) -> AcquireCall {
+        let place = native.node.settings().world.random.next_u64().max(1);
+        AcquireCall { native: native.clone(), key, session, place, pending: true }
     }
 
     /// Marks the call as answered.
@@ -141,11 +145,12 @@ impl AcquireCall {
 impl Drop for AcquireCall {
     fn drop(&mut self) {
         if self.pending {
-            let (node, key) = (self.node.clone(), self.key.clone());
+            let (native, key) = (self.native.clone(), self.key.clone());
             let (session, place) = (self.session, self.place);
             tokio::spawn(async move {
                 // There is no caller left to report a failure to.
-                let _ = node.propose(Command::Release { key, session, call_id: place }).await;
+                let release = Command::Release { key, session, call_id: place };
+                let _ = native.member().propose(release).await;
             });
         }
     }

@@ -2,12 +2,15 @@
 //! [`Node`](crate::Node), for what etcd's API cannot express. Served beside it
 //! on the same port.
 //!
-//! `service` has reads and writes, `streams` long reads and watches, and
-//! `locks` sessions and locks; `convert` converts messages to commands and
+//! `service` has reads and writes, `streams` long reads and watches, `locks`
+//! sessions and locks, `history` what a key was and which keys use space, and
+//! `operations` the calls of operators; `convert` converts messages to commands and
 //! back.
 
 mod convert;
+mod history;
 mod locks;
+mod operations;
 mod service;
 mod streams;
 

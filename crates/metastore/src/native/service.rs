@@ -11,9 +11,10 @@ use super::proto::metastore_server::{Metastore, MetastoreServer};
 use super::proto::*;
 use super::streams::{Events, Rows};
 use crate::Node;
-use crate::command::{Alarm, Command, Delete, KeyRange, Order, Put, Reply};
+use crate::auth::Access;
+use crate::command::{Alarm, Caller, Command, Delete, KeyRange, Order, Put, Reply};
 use crate::error::{Error, Result};
-use crate::node::Attempt;
+use crate::node::{Attempt, NodeAs};
 use crate::state::Floor;
 
 /// The prefix of the paths of all calls.
@@ -29,6 +30,8 @@ const RESPONSE_BYTES_MAX: usize = 3 << 20;
 #[derive(Clone)]
 pub struct Native {
     pub(super) node: Arc<Node>,
+    /// The caller of the current call, if it was identified.
+    pub(super) caller: Option<Caller>,
 }
 
 /// The gRPC service.
@@ -47,7 +50,17 @@ fn respond<T>(result: Result<T>) -> CallResult<T> {
 
 impl Native {
     pub fn new(node: Arc<Node>) -> Native {
-        Native { node }
+        Native { node, caller: None }
+    }
+
+    /// Returns the API for the caller of a request.
+    fn of<T>(&self, request: &Request<T>) -> Native {
+        Native { node: self.node.clone(), caller: request.extensions().get::<Caller>().cloned() }
+    }
+
+    /// Returns the node as the caller sees it.
+    pub(super) fn member(&self) -> NodeAs<'_> {
+        self.node.by(self.caller.as_ref())
     }
 
     pub fn service(self) -> Service {
@@ -57,6 +70,7 @@ impl Native {
     async fn get(&self, request: GetRequest) -> Result<GetResponse> {
         self.node.barrier().await?;
         let query = convert::query(KeyRange::single(request.key), request.revision, false);
+        self.member().permit(Access::Read(&query.range))?;
         let mut kv = None;
         let reader = self.node.reader(Floor::Retained);
         let read = reader.range(&query, &mut |view| kv = Some(convert::key_value(view)))?;
@@ -66,6 +80,7 @@ impl Native {
     async fn get_range(&self, request: GetRangeRequest) -> Result<GetRangeResponse> {
         self.node.barrier().await?;
         let range = convert::key_range(request.range)?;
+        self.member().permit(Access::Read(&range))?;
         let revision = self.revision_for(request.revision);
         let mut query = convert::query(range, revision, request.keys_only);
         query.limit = request.limit;
@@ -87,13 +102,13 @@ impl Native {
             return Err(Error::EmptyKey);
         }
         let put = Put { lease: Some(request.client_id), ..Put::new(request.key, request.value) };
-        let answer = self.node.propose(Command::Put(put)).await?;
+        let answer = self.member().propose(Command::Put(put)).await?;
         Ok(PutResponse { revision: answer.revision })
     }
 
     async fn delete(&self, request: DeleteRequest) -> Result<DeleteResponse> {
         let range = convert::key_range(request.range)?;
-        let answer = self.node.propose(Command::Delete(Delete::new(range))).await?;
+        let answer = self.member().propose(Command::Delete(Delete::new(range))).await?;
         let Reply::Delete(deleted) = answer.reply else {
             return Err(unexpected_answer("a deletion"));
         };
@@ -103,6 +118,7 @@ impl Native {
     async fn snapshot(&self, request: SnapshotRequest) -> Result<SnapshotResponse> {
         use snapshot_request::At;
         self.node.barrier().await?;
+        self.member().permit(Access::AnyUser)?;
         let (newest, waterline) = (self.node.revision(), self.node.waterline());
         let revision = match request.at {
             None => newest,
@@ -124,22 +140,24 @@ impl Native {
             id => id,
         };
         let attempt = Attempt { id, age };
-        let answer = self.node.execute(convert::execute(request)?, attempt).await?;
+        let answer = self.member().execute(convert::execute(request)?, attempt).await?;
         Ok(ExecuteResponse { revision: answer.revision })
     }
 
     async fn compact(&self, request: CompactRequest) -> Result<CompactResponse> {
-        let answer = self.node.compact(request.revision, request.physical).await?;
+        let answer = self.member().compact(request.revision, request.physical).await?;
         Ok(CompactResponse { revision: answer.revision })
     }
 
-    fn status(&self) -> StatusResponse {
+    fn status(&self) -> Result<StatusResponse> {
+        self.member().permit(Access::AnyUser)?;
         let (status, usage) = (self.node.status(), self.node.usage());
+        let history = self.node.history_reach()?;
         let alarm = |(member, alarm): (u64, Alarm)| match alarm {
             Alarm::NoSpace => format!("NOSPACE on member {member:x}"),
             Alarm::Corrupt => format!("CORRUPT on member {member:x}"),
         };
-        StatusResponse {
+        Ok(StatusResponse {
             cluster_id: status.cluster_id,
             member_id: status.member_id,
             leader_id: status.leader_id,
@@ -153,7 +171,11 @@ impl Native {
             stored_bytes: usage.stored_bytes,
             quota_bytes: usage.quota_bytes,
             alarms: self.node.alarms().into_iter().map(alarm).collect(),
-        }
+            level: self.node.level(),
+            level_spoken: self.node.level_spoken(),
+            oldest_revision: history.oldest_revision,
+            oldest_micros: history.oldest_micros.unwrap_or(0),
+        })
     }
 
     /// Returns the requested revision, or the newest if none was requested.
@@ -170,93 +192,133 @@ pub(super) fn unexpected_answer(command: &str) -> Error {
 #[tonic::async_trait]
 impl Metastore for Native {
     async fn get(&self, request: Request<GetRequest>) -> CallResult<GetResponse> {
-        respond(self.get(request.into_inner()).await)
+        respond(self.of(&request).get(request.into_inner()).await)
     }
 
     async fn get_range(&self, request: Request<GetRangeRequest>) -> CallResult<GetRangeResponse> {
-        respond(self.get_range(request.into_inner()).await)
+        respond(self.of(&request).get_range(request.into_inner()).await)
     }
 
     type ReadStream = Rows;
 
     async fn read(&self, request: Request<ReadRequest>) -> CallResult<Rows> {
-        respond(self.read(request.into_inner()).await)
+        respond(self.of(&request).read(request.into_inner()).await)
     }
 
     async fn put(&self, request: Request<PutRequest>) -> CallResult<PutResponse> {
-        respond(self.put(request.into_inner()).await)
+        respond(self.of(&request).put(request.into_inner()).await)
     }
 
     async fn delete(&self, request: Request<DeleteRequest>) -> CallResult<DeleteResponse> {
-        respond(self.delete(request.into_inner()).await)
+        respond(self.of(&request).delete(request.into_inner()).await)
     }
 
     async fn snapshot(&self, request: Request<SnapshotRequest>) -> CallResult<SnapshotResponse> {
-        respond(self.snapshot(request.into_inner()).await)
+        respond(self.of(&request).snapshot(request.into_inner()).await)
     }
 
     async fn execute(&self, request: Request<ExecuteRequest>) -> CallResult<ExecuteResponse> {
-        respond(self.execute(request.into_inner()).await)
+        respond(self.of(&request).execute(request.into_inner()).await)
     }
 
     type WatchStream = Events;
 
     async fn watch(&self, request: Request<WatchRequest>) -> CallResult<Events> {
-        respond(self.watch(request.into_inner()).await)
+        respond(self.of(&request).watch(request.into_inner()).await)
     }
 
     async fn new_client(
         &self,
         request: Request<NewClientRequest>,
     ) -> CallResult<NewClientResponse> {
-        respond(self.new_client(request.into_inner()).await)
+        respond(self.of(&request).new_client(request.into_inner()).await)
     }
 
     async fn keep_alive(
         &self,
         request: Request<KeepAliveRequest>,
     ) -> CallResult<KeepAliveResponse> {
-        respond(self.keep_alive(request.into_inner()).await)
+        respond(self.of(&request).keep_alive(request.into_inner()).await)
     }
 
     async fn close_client(
         &self,
         request: Request<CloseClientRequest>,
     ) -> CallResult<CloseClientResponse> {
-        respond(self.close_client(request.into_inner()).await)
+        respond(self.of(&request).close_client(request.into_inner()).await)
     }
 
     async fn get_client(
         &self,
         request: Request<GetClientRequest>,
     ) -> CallResult<GetClientResponse> {
-        respond(self.get_client(request.into_inner()).await)
+        respond(self.of(&request).get_client(request.into_inner()).await)
     }
 
     async fn list_clients(
         &self,
-        _request: Request<ListClientsRequest>,
+        request: Request<ListClientsRequest>,
     ) -> CallResult<ListClientsResponse> {
-        respond(self.list_clients().await)
+        respond(self.of(&request).list_clients().await)
     }
 
     async fn acquire(&self, request: Request<AcquireRequest>) -> CallResult<AcquireResponse> {
-        respond(self.acquire(request.into_inner()).await)
+        respond(self.of(&request).acquire(request.into_inner()).await)
     }
 
     async fn release(&self, request: Request<ReleaseRequest>) -> CallResult<ReleaseResponse> {
-        respond(self.release(request.into_inner()).await)
+        respond(self.of(&request).release(request.into_inner()).await)
     }
 
     async fn get_lock(&self, request: Request<GetLockRequest>) -> CallResult<GetLockResponse> {
-        respond(self.get_lock(request.into_inner()).await)
+        respond(self.of(&request).get_lock(request.into_inner()).await)
     }
 
     async fn compact(&self, request: Request<CompactRequest>) -> CallResult<CompactResponse> {
-        respond(self.compact(request.into_inner()).await)
+        respond(self.of(&request).compact(request.into_inner()).await)
     }
 
-    async fn status(&self, _request: Request<StatusRequest>) -> CallResult<StatusResponse> {
-        Ok(Response::new(self.status()))
+    async fn status(&self, request: Request<StatusRequest>) -> CallResult<StatusResponse> {
+        respond(self.of(&request).status())
+    }
+
+    async fn history(&self, request: Request<HistoryRequest>) -> CallResult<HistoryResponse> {
+        respond(self.of(&request).history(request.into_inner()).await)
+    }
+
+    async fn top(&self, request: Request<TopRequest>) -> CallResult<TopResponse> {
+        respond(self.of(&request).top(request.into_inner()).await)
+    }
+
+    async fn raise_level(
+        &self,
+        request: Request<RaiseLevelRequest>,
+    ) -> CallResult<RaiseLevelResponse> {
+        respond(self.of(&request).raise_level(request.into_inner()).await)
+    }
+
+    async fn set_quota(&self, request: Request<SetQuotaRequest>) -> CallResult<SetQuotaResponse> {
+        respond(self.of(&request).set_quota(request.into_inner()).await)
+    }
+
+    async fn list_quotas(
+        &self,
+        request: Request<ListQuotasRequest>,
+    ) -> CallResult<ListQuotasResponse> {
+        respond(self.of(&request).list_quotas().await)
+    }
+
+    async fn create_backup(
+        &self,
+        request: Request<CreateBackupRequest>,
+    ) -> CallResult<CreateBackupResponse> {
+        respond(self.of(&request).create_backup(request.into_inner()).await)
+    }
+
+    async fn get_hashes(
+        &self,
+        request: Request<GetHashesRequest>,
+    ) -> CallResult<GetHashesResponse> {
+        respond(self.of(&request).get_hashes(&request.into_inner()))
     }
 }

@@ -7,6 +7,7 @@ use tonic::Status;
 
 use super::proto::{ReadRequest, ReadResponse, WatchRequest, WatchResponse};
 use super::{Native, convert};
+use crate::auth::Access;
 use crate::command::{KeyRange, RangeQuery};
 use crate::error::{Error, Result};
 use crate::state::Floor;
@@ -26,6 +27,7 @@ impl Native {
     pub(super) async fn read(&self, request: ReadRequest) -> Result<Rows> {
         self.node.barrier().await?;
         let range = convert::key_range(request.range)?;
+        self.member().permit(Access::Read(&range))?;
         let revision = self.revision_for(request.revision);
         let query = convert::query(range, revision, request.keys_only);
         let (out, rows) = mpsc::channel(MESSAGES_AHEAD);
@@ -60,6 +62,7 @@ impl Native {
     pub(super) async fn watch(&self, request: WatchRequest) -> Result<Events> {
         self.node.barrier().await?;
         let range = convert::key_range(request.range)?;
+        self.member().permit(Access::Read(&range))?;
         let hub = self.node.watch();
         let next = if request.revision > 0 { request.revision } else { self.node.revision() + 1 };
         let waterline = self.node.waterline();

@@ -47,12 +47,18 @@ impl Duties {
         let stop = Arc::new(Notify::new());
         let (node, wake, stopped) = (Arc::downgrade(shared), shared.wake.clone(), stop.clone());
         let task = tokio::spawn(async move {
+            let mut leadership = match node.upgrade() {
+                Some(shared) => shared.group.leadership(),
+                None => return,
+            };
             while let Some(shared) = node.upgrade() {
                 let wait = wait(&shared);
                 drop(shared);
                 tokio::select! {
+                    biased;
                     () = stopped.notified() => return,
                     () = wake.notified() => {}
+                    Ok(()) = leadership.changed() => {}
                     () = tokio::time::sleep(wait) => {}
                 }
                 let Some(shared) = node.upgrade() else { return };
@@ -90,28 +96,37 @@ impl Drop for Duties {
 fn wait(shared: &Shared) -> Duration {
     let retention = &shared.settings.retention;
     let regular = retention.sample_every.min(retention.waterline_every);
+    if !shared.group.leadership().borrow().leads {
+        return regular;
+    }
     shared.leases.next_due().map_or(regular, |due| due.min(regular))
 }
 
 /// Runs all duties that are due.
 pub async fn run(shared: &Shared) -> Result<()> {
-    expire(shared).await?;
+    // The duties of the others are the leader's; each lets its own engine drop
+    // history.
+    let Some(term) = shared.lead() else {
+        return shared.applier.sync_engine_waterline();
+    };
+    expire(shared, term).await?;
     if shared.can_clear_alarm() {
         let member = shared.state.identity.member_id;
         let clear = AlarmAction::Deactivate { member, alarm: Alarm::NoSpace };
-        shared.propose(&Command::Alarm(clear)).await?;
+        shared.propose_as_leader(term, &Command::Alarm(clear)).await?;
     }
-    retain(shared).await
+    retain(shared, term).await
 }
 
 /// Revokes the expired leases.
-async fn expire(shared: &Shared) -> Result<()> {
+async fn expire(shared: &Shared, term: u64) -> Result<()> {
     loop {
         let ids = shared.leases.expired(EXPIRED_AT_ONCE);
         if ids.is_empty() {
             return Ok(());
         }
-        if let Err(error) = shared.propose(&Command::Expire { ids: ids.clone() }).await {
+        let expire = Command::Expire { ids: ids.clone() };
+        if let Err(error) = shared.propose_as_leader(term, &expire).await {
             shared.leases.retry_later(&ids);
             return Err(error);
         }
@@ -121,7 +136,7 @@ async fn expire(shared: &Shared) -> Result<()> {
 }
 
 /// Samples the clocks and drops history that need not be retained.
-async fn retain(shared: &Shared) -> Result<()> {
+async fn retain(shared: &Shared, term: u64) -> Result<()> {
     let retention = &shared.settings.retention;
     let now = shared.clock().elapsed();
     let times = shared.last.get_or_start(now, || shared.applier.history().0.clock_micros);
@@ -131,7 +146,7 @@ async fn retain(shared: &Shared) -> Result<()> {
     if sample_due || waterline_due {
         let elapsed = i64::try_from((now - times.elapsed).as_micros()).unwrap_or(i64::MAX);
         let clock_micros = times.clock_micros.saturating_add(elapsed);
-        sample_and_move_waterline(shared, clock_micros, waterline_due).await?;
+        sample_and_move_waterline(shared, term, clock_micros, waterline_due).await?;
         shared.last.update(|times| {
             times.sampled = now;
             times.waterline_moved = if waterline_due { now } else { times.waterline_moved };
@@ -144,19 +159,20 @@ async fn retain(shared: &Shared) -> Result<()> {
 /// waterline if that is due or if there is too much history.
 async fn sample_and_move_waterline(
     shared: &Shared,
+    term: u64,
     clock_micros: i64,
     waterline_due: bool,
 ) -> Result<()> {
     let retention = &shared.settings.retention;
     let (watermarks, samples) = shared.applier.history();
     if samples.last().is_none_or(|newest| newest.revision < watermarks.revision) {
-        shared.propose(&Command::Sample { clock_micros }).await?;
+        shared.propose_as_leader(term, &Command::Sample { clock_micros }).await?;
     }
     let (watermarks, samples) = shared.applier.history();
     if (waterline_due || retention.is_over_budget(&watermarks, &samples))
         && let Some(revision) = retention.waterline(&watermarks, &samples, clock_micros)
     {
-        shared.propose(&Command::Waterline { revision }).await?;
+        shared.propose_as_leader(term, &Command::Waterline { revision }).await?;
     }
     Ok(())
 }
@@ -172,6 +188,11 @@ impl LastRound {
             sampled: now,
             waterline_moved: now,
         })
+    }
+
+    /// Forgets the last round, because another member ran the rounds since.
+    pub fn reset(&self) {
+        *self.times.lock() = None;
     }
 
     fn update(&self, change: impl FnOnce(&mut Times)) {

@@ -9,8 +9,12 @@ use tokio::sync::{Notify, mpsc};
 
 use super::admission::Admission;
 use super::clocks::Clocks;
+use super::cluster::{ActingTerm, ClusterSettings};
 use super::duties::{self, Duties};
 use super::settings::NodeSettings;
+use super::slow::SlowLog;
+use super::status::BackupCounts;
+use super::verify::Verifier;
 use crate::consensus::{GroupSettings, RaftGroup};
 use crate::error::{Error, Result};
 use crate::lease::Leases;
@@ -23,7 +27,8 @@ use crate::watch::Hub;
 /// directory in use until it ends, and the next start replays the log.
 pub struct Node {
     pub(super) shared: Arc<Shared>,
-    duties: Duties,
+    duties: Option<Duties>,
+    verifier: Option<Verifier>,
     /// Ends when all work on other threads has ended.
     work_ended: mpsc::Receiver<Infallible>,
 }
@@ -37,6 +42,9 @@ pub(crate) struct Shared {
     pub(super) leases: Arc<Leases>,
     pub(super) admission: Admission,
     pub(super) last: duties::LastRound,
+    pub(super) slow: SlowLog,
+    pub(super) backups: BackupCounts,
+    pub(super) acting: ActingTerm,
     pub(super) settings: NodeSettings,
     pub(super) clocks: Clocks,
     /// Wakes the duties when one may be due.
@@ -63,6 +71,12 @@ impl Node {
             let mut group_settings =
                 GroupSettings::new(settings.dir.join("log"), world, state.identity.member_id);
             group_settings.log.sync = settings.sync;
+            if let Some(cluster) = settings.cluster.clone() {
+                let ClusterSettings { peers, threads, log_io, rules } = cluster;
+                group_settings.peers = Some(peers);
+                (group_settings.threads, group_settings.log_io) = (threads, log_io);
+                group_settings.rules = rules;
+            }
             let group = RaftGroup::open(group_settings, applier.clone()).await?;
             // Replaying the log took time that must not count against the leases.
             leases.refresh();
@@ -79,14 +93,20 @@ impl Node {
                 leases,
                 admission,
                 last: duties::LastRound::default(),
+                slow: SlowLog::default(),
+                backups: BackupCounts::default(),
+                acting: ActingTerm::default(),
                 clocks,
                 settings,
                 wake,
                 hashing: Arc::default(),
                 work,
             });
-            let duties = Duties::start(&shared);
-            Ok(Node { shared, duties, work_ended })
+            shared.raise_level_of_new().await?;
+            let background = shared.settings.duties;
+            let duties = background.then(|| Duties::start(&shared));
+            let verifier = background.then(|| Verifier::start(&shared));
+            Ok(Node { shared, duties, verifier, work_ended })
         })
     }
 
@@ -95,13 +115,29 @@ impl Node {
         duties::run(&self.shared).await
     }
 
+    /// Flushes the applied state to disk.
+    pub fn flush(&self) -> Result<()> {
+        let state = &self.shared.state;
+        Ok(state.store.flush(state.tables.user)?)
+    }
+
+    /// Returns the checksum of all keys, computed on this thread.
+    pub fn hash_now(&self) -> Result<crate::state::Hash> {
+        self.shared.state.hash(0)
+    }
+
     /// Stops the duties and the group, and flushes everything to disk. When it
     /// returns, the directory can be opened again, unless a cursor or an open
     /// range still exists.
     pub fn close(self) -> Pending<'static, Result<()>> {
         Box::pin(async move {
-            let Node { shared, duties, mut work_ended } = self;
-            duties.stop().await;
+            let Node { shared, duties, verifier, mut work_ended } = self;
+            if let Some(duties) = duties {
+                duties.stop().await;
+            }
+            if let Some(verifier) = verifier {
+                verifier.stop().await;
+            }
             // The duties have ended, and calls only borrow the node.
             let Some(shared) = Arc::into_inner(shared) else {
                 return Err(Error::Internal(
@@ -131,6 +167,11 @@ impl Node {
 
     pub fn watch(&self) -> &Arc<Hub> {
         &self.shared.hub
+    }
+
+    /// Returns the users, roles and tokens.
+    pub fn auth(&self) -> &crate::auth::SharedAuth {
+        &self.shared.state.auth
     }
 
     pub fn leases(&self) -> &Leases {

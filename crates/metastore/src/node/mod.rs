@@ -6,23 +6,36 @@
 //! work is done by `duties`: expiring leases, dropping history (`retention`) and
 //! clearing alarms (`quota`). `purge` drops history on request, `clocks` provides
 //! the timestamps of writes, and `admission` orders transactions that had a
-//! conflict, oldest first.
+//! conflict, oldest first. `cluster` holds what only the leader may do. `level` raises
+//! the feature level, `verify` checks the stored keys against their hashes, `slow` logs
+//! slow requests, and `recover` makes a survivor the only voter of a new cluster.
 
 mod admission;
 mod clocks;
+mod cluster;
 mod duties;
+mod level;
 mod lifecycle;
 mod propose;
 mod purge;
 mod quota;
 mod reader;
+mod recover;
 mod retention;
 mod settings;
+mod slow;
 mod status;
+mod usage;
+mod verify;
 
 pub use admission::Attempt;
+pub use cluster::ClusterSettings;
 pub use lifecycle::Node;
+pub use propose::NodeAs;
 pub use reader::Reader;
+pub use recover::{Recovery, inspect_member, recover_member};
 pub use retention::Retention;
-pub use settings::{ExecuteLimits, NodeSettings};
-pub use status::{Status, Usage};
+pub use settings::{BackupSettings, ExecuteLimits, NodeSettings};
+pub use status::{BackupCounts, History, Status, Usage};
+pub use usage::{PrefixUsage, Top};
+pub use verify::{Compared, Verified};

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use super::lifecycle::Shared;
-use crate::command::{Alarm, AlarmAction, Command, Op, Txn, within};
+use crate::command::{ActiveAlarm, Alarm, AlarmAction, Command, Op, Txn, within};
 use crate::error::{Error, Result};
 use crate::machine::takes_space;
 
@@ -31,7 +31,10 @@ impl Shared {
     /// value.
     pub(super) fn check_alarm(&self, command: &Command) -> Result<()> {
         const ALARMS_MAX: usize = 1000;
-        let Command::Alarm(AlarmAction::Activate { member, alarm }) = command else {
+        let Command::Alarm(
+            AlarmAction::Activate { member, alarm } | AlarmAction::ActivateByHand { member, alarm },
+        ) = command
+        else {
             return Ok(());
         };
         let active = self.state.alarms();
@@ -41,12 +44,17 @@ impl Shared {
         within("alarms", active.len() + 1, ALARMS_MAX)
     }
 
-    /// Returns whether this member's alarm can be cleared.
+    /// Returns whether this member's alarm can be cleared. One that an operator
+    /// raised cannot.
     pub(super) fn can_clear_alarm(&self) -> bool {
-        let mine = (self.state.identity.member_id, Alarm::NoSpace);
+        let mine = |active: &ActiveAlarm| {
+            active.member == self.state.identity.member_id
+                && active.alarm == Alarm::NoSpace
+                && !active.by_hand
+        };
         let low_water = self.settings.quota_bytes / 10 * 9;
         self.state.has_alarm(Alarm::NoSpace)
-            && self.state.alarms().contains(&mine)
+            && self.state.active_alarms().iter().any(mine)
             && self.state.live_bytes() <= low_water
     }
 }

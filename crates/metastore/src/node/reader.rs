@@ -97,6 +97,23 @@ impl Node {
     }
 }
 
+impl Node {
+    /// Runs long work on the state, on a thread that no other call waits for.
+    /// Closing the node waits for it.
+    pub(crate) async fn with_state<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(Arc<MemberState>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let (state, held) = (self.shared.state.clone(), self.shared.work.clone());
+        offload(move || {
+            let done = work(state);
+            drop(held);
+            done
+        })
+        .await
+    }
+}
+
 /// Runs long work on a thread that no other call waits for.
 pub(super) async fn offload<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,

@@ -6,8 +6,9 @@ use std::time::Duration;
 use stele_engine::world::World;
 
 use super::admission::Attempt;
+use super::cluster::ClusterSettings;
 use super::retention::Retention;
-use crate::command::{Execute, within};
+use crate::command::{Execute, LEVEL_MAX, within};
 use crate::error::{Error, Result};
 use crate::machine::MachineSettings;
 use crate::state::Identity;
@@ -31,6 +32,32 @@ pub struct NodeSettings {
     /// The minimum TTL; shorter ones are raised to it.
     pub lease_ttl_seconds_min: i64,
     pub execute: ExecuteLimits,
+    /// The feature level of a store that nothing has been written to. An existing
+    /// one keeps its level.
+    pub level_at_creation: u32,
+    /// Requests that take longer are logged.
+    pub slow_request: Duration,
+    /// How often the stored keys are checked against their hashes. A check of
+    /// many keys runs less often, so that it takes at most one hundredth of the
+    /// time.
+    pub verify_every: Duration,
+    /// False runs no duties in the background, for offline tools.
+    pub duties: bool,
+    /// Where backups are written; `None` for none.
+    pub backup: Option<BackupSettings>,
+    /// The other members; `None` for a group of one.
+    pub cluster: Option<ClusterSettings>,
+}
+
+/// The settings of scheduled backups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupSettings {
+    /// A directory, or its `file://` URL.
+    pub location: String,
+    /// `None` writes backups only on request.
+    pub every: Option<Duration>,
+    /// The number of full backups to keep, with the deltas that follow them.
+    pub keep: usize,
 }
 
 impl NodeSettings {
@@ -46,6 +73,12 @@ impl NodeSettings {
             retention: Retention::default(),
             lease_ttl_seconds_min: 2,
             execute: ExecuteLimits::default(),
+            level_at_creation: LEVEL_MAX,
+            slow_request: Duration::from_millis(100),
+            verify_every: Duration::from_secs(60),
+            duties: true,
+            backup: None,
+            cluster: None,
         }
     }
 

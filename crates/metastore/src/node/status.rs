@@ -1,9 +1,13 @@
 //! What a member reports about itself.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64};
+
 use super::lifecycle::Node;
 use crate::command::Alarm;
+use crate::error::Result;
 use crate::histogram::Histogram;
-use crate::state::Identity;
+use crate::state::{Identity, Quotas};
 
 /// The size of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +35,58 @@ pub struct Status {
     pub applied: u64,
 }
 
+/// How far back history can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct History {
+    pub oldest_revision: i64,
+    /// The time of that revision; `None` if nothing was written since.
+    pub oldest_micros: Option<i64>,
+}
+
+/// Counts of backups since the member was opened.
+#[derive(Debug, Default)]
+pub struct BackupCounts {
+    pub done: AtomicU64,
+    pub failed: AtomicU64,
+    /// The revision and the time of the last one.
+    pub last_revision: AtomicI64,
+    pub last_micros: AtomicI64,
+    /// Held while a backup is taken.
+    pub(crate) turn: tokio::sync::Mutex<()>,
+}
+
 impl Node {
+    /// Returns how far back history can be read.
+    pub fn history_reach(&self) -> Result<History> {
+        let state = &self.shared.state;
+        let oldest_revision = state.waterline().max(1);
+        // The change of the oldest revision itself may have been dropped.
+        let oldest = state.time_of(oldest_revision)?;
+        let oldest_micros = match oldest {
+            Some(micros) => Some(micros),
+            None => state.time_of(oldest_revision + 1)?,
+        };
+        Ok(History { oldest_revision, oldest_micros })
+    }
+
+    /// Returns the feature level of the group.
+    pub fn level(&self) -> u32 {
+        self.shared.state.level()
+    }
+
+    pub fn quotas(&self) -> Arc<Quotas> {
+        self.shared.state.quotas().unwrap_or_default()
+    }
+
+    /// Returns the number of requests that took longer than the configured time.
+    pub fn slow_requests(&self) -> u64 {
+        self.shared.slow.count()
+    }
+
+    pub fn backups(&self) -> &BackupCounts {
+        &self.shared.backups
+    }
+
     pub fn status(&self) -> Status {
         let Identity { cluster_id, member_id } = self.shared.state.identity;
         let group = self.shared.group.status();

@@ -13,4 +13,5 @@ pub mod record {
     pub const HEADER: u8 = 1;
     pub const KEY_VALUE: u8 = 2;
     pub const LEASE: u8 = 3;
+    pub const AUTH: u8 = 4;
 }

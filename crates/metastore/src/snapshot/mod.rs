@@ -11,4 +11,5 @@ mod writer;
 pub use format::{BLOCK_BYTES, DIGEST_BYTES, MAGIC, record};
 pub use reader::{Reader, Record};
 pub use restore::{Restored, restore};
+pub(crate) use restore::{build_dir, finish_dir};
 pub use writer::Writer;

@@ -24,8 +24,16 @@ const VARINT_BYTES_MAX: usize = 10;
 /// A record of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Record {
-    Lease { id: i64, granted_seconds: i64 },
+    Lease {
+        id: i64,
+        granted_seconds: i64,
+    },
     Key(Kv),
+    /// A stored row of users and roles.
+    Auth {
+        row: Bytes,
+        value: Bytes,
+    },
 }
 
 /// A snapshot whose checksum has been verified.
@@ -88,6 +96,10 @@ impl<R: Read + Seek> Reader<R> {
             Some((record::LEASE, message)) => {
                 let lease: LeaseTimeToLiveResponse = parse(message)?;
                 Ok(Some(Record::Lease { id: lease.id, granted_seconds: lease.granted_ttl }))
+            }
+            Some((record::AUTH, message)) => {
+                let row: KeyValue = parse(message)?;
+                Ok(Some(Record::Auth { row: row.key, value: row.value }))
             }
             Some((record::KEY_VALUE, message)) => {
                 let kv: KeyValue = parse(message)?;

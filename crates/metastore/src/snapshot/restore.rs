@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use stele_engine::world::World;
 
 use super::{Reader, Record};
-use crate::command::{Command, Restore};
+use crate::command::{AuthCommand, Command, Restore};
 use crate::error::{Error, Result};
 use crate::node::{Node, NodeSettings};
 
@@ -46,25 +46,16 @@ pub async fn restore<R: Read + Seek>(
             )));
         }
     };
-    if dir.exists() {
-        return Err(Error::Config(format!(
-            "{} already exists: choose another directory, or move it away",
-            dir.display()
-        )));
-    }
-    let building = building_dir(dir)?;
-    if building.exists() {
-        // Left by an interrupted restore.
-        std::fs::remove_dir_all(&building).map_err(|error| failed(&building, &error))?;
-    }
+    let building = build_dir(dir)?;
     let mut settings = NodeSettings::new(building.clone(), World::real());
     settings.cluster_id = cluster_id;
+    // Nothing may expire or be checked while the store is incomplete.
+    settings.duties = false;
     let node = Node::open(settings).await?;
     let cluster_id = node.status().cluster_id;
     let (keys, leases) = propose_records(&node, &mut reader, revision).await?;
     node.close().await?;
-    std::fs::rename(&building, dir).map_err(|error| failed(dir, &error))?;
-    sync_parent(dir)?;
+    finish_dir(&building, dir)?;
     Ok(Restored { cluster_id, revision, keys, leases })
 }
 
@@ -77,9 +68,11 @@ async fn propose_records<R: Read + Seek>(
 ) -> Result<(u64, u64)> {
     let (mut keys, mut bytes) = (0, 0);
     let mut leases = HashSet::new();
+    let mut auth = Vec::new();
     let mut entry = Restore { revision, ..Restore::default() };
     while let Some(record) = reader.next_record()? {
         match record {
+            Record::Auth { row, value } => auth.push((row, value)),
             Record::Lease { id, granted_seconds } => {
                 leases.insert(id);
                 bytes += 2 * size_of::<i64>();
@@ -107,7 +100,33 @@ async fn propose_records<R: Read + Seek>(
     // The last entry, which may be empty: an empty snapshot still has a
     // revision.
     node.propose(Command::Restore(entry)).await?;
+    if !auth.is_empty() {
+        node.propose(Command::Auth(AuthCommand::Restore(auth))).await?;
+    }
     Ok((keys, leases.len() as u64))
+}
+
+/// Prepares the directory in which the member for `dir` is built. Refuses a
+/// `dir` that exists.
+pub(crate) fn build_dir(dir: &Path) -> Result<PathBuf> {
+    if dir.exists() {
+        return Err(Error::Config(format!(
+            "{} already exists: choose another directory, or move it away",
+            dir.display()
+        )));
+    }
+    let building = building_dir(dir)?;
+    if building.exists() {
+        // Left by an interrupted restore.
+        std::fs::remove_dir_all(&building).map_err(|error| failed(&building, &error))?;
+    }
+    Ok(building)
+}
+
+/// Gives a complete member its name.
+pub(crate) fn finish_dir(building: &Path, dir: &Path) -> Result<()> {
+    std::fs::rename(building, dir).map_err(|error| failed(dir, &error))?;
+    sync_parent(dir)
 }
 
 /// Returns the directory in which the member is built.

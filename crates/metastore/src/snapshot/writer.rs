@@ -7,9 +7,10 @@ use ring::digest::{Context, SHA256};
 
 use super::{BLOCK_BYTES, MAGIC, record};
 use crate::Node;
+use crate::auth::AuthState;
 use crate::command::{KeyRange, RangeQuery};
 use crate::error::Result;
-use crate::proto::etcd::{LeaseTimeToLiveResponse, ResponseHeader};
+use crate::proto::etcd::{KeyValue, LeaseTimeToLiveResponse, ResponseHeader};
 use crate::state::{Floor, KeyView, RangeScan};
 use crate::wire::{self, Fields};
 
@@ -106,6 +107,11 @@ fn front(node: &Node, header: &ResponseHeader) -> BytesMut {
             ..Default::default()
         };
         front.message(record::LEASE, &lease.encode_to_vec());
+    }
+    for (row, value) in node.auth().get().changed_rows(&AuthState::default()) {
+        let (key, value) = (row.into(), value.unwrap_or_default().into());
+        let record = KeyValue { key, value, ..Default::default() };
+        front.message(record::AUTH, &record.encode_to_vec());
     }
     front
 }

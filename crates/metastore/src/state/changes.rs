@@ -1,6 +1,8 @@
 //! The table of changes: one row per change, so that catching up on k changes
 //! costs k reads, however many keys there are.
 
+use std::sync::Arc;
+
 use bytes::{BufMut, Bytes};
 use prost::encoding::{decode_varint, encode_varint};
 use stele_engine::{
@@ -31,6 +33,8 @@ pub struct Change {
     /// The tail of a put that a later change of the same revision overwrote, so
     /// that the key's cell does not have it.
     pub overwritten: Option<Bytes>,
+    /// The user who made the change, if callers are identified.
+    pub user: Option<Arc<str>>,
 }
 
 /// The stored forms of a changed key: the tail of its value, or its lock.
@@ -46,6 +50,9 @@ const HEAD_BYTES: usize = 1 + 8;
 /// A flag in the kind: the key is preceded by its length and followed by a
 /// tail.
 const HAS_OVERWRITTEN: u8 = 0x80;
+/// A flag in the kind: the time is followed by the length and the name of the
+/// user.
+const HAS_USER: u8 = 0x40;
 
 impl Change {
     /// Returns whether the change is of the key's value.
@@ -56,8 +63,14 @@ impl Change {
     /// Adds the row to the current table of the commit.
     pub fn push(&self, commit: &mut CommitBuilder, time_micros: i64) {
         let mut value = Vec::with_capacity(HEAD_BYTES + self.key.len());
-        value.push(self.kind as u8 | if self.overwritten.is_some() { HAS_OVERWRITTEN } else { 0 });
+        let overwritten = if self.overwritten.is_some() { HAS_OVERWRITTEN } else { 0 };
+        let has_user = if self.user.is_some() { HAS_USER } else { 0 };
+        value.push(self.kind as u8 | overwritten | has_user);
         value.put_i64_le(time_micros);
+        if let Some(user) = &self.user {
+            encode_varint(user.len() as u64, &mut value);
+            value.extend_from_slice(user.as_bytes());
+        }
         match &self.overwritten {
             None => value.extend_from_slice(&self.key),
             Some(overwritten) => {
@@ -74,20 +87,23 @@ impl Change {
         let (revision, sub) = row.split_at_checked(8).ok_or_else(malformed)?;
         let (flags, rest) = value.split_first().ok_or_else(malformed)?;
         let rest = rest.get(HEAD_BYTES - 1..).ok_or_else(malformed)?;
-        let kind = match flags & !HAS_OVERWRITTEN {
+        let kind = match flags & !(HAS_OVERWRITTEN | HAS_USER) {
             0 => ChangeKind::Create,
             1 => ChangeKind::Put,
             2 => ChangeKind::Delete,
             3 => ChangeKind::Lock,
             _ => return Err(malformed()),
         };
+        let (user, rest) = if flags & HAS_USER == 0 {
+            (None, rest)
+        } else {
+            let (user, rest) = split_sized(rest).ok_or_else(malformed)?;
+            (Some(std::str::from_utf8(user).map_err(|_| malformed())?.into()), rest)
+        };
         let (key, overwritten) = if flags & HAS_OVERWRITTEN == 0 {
             (rest, None)
         } else {
-            let mut rest = rest;
-            let size = decode_varint(&mut rest).map_err(|_| malformed())?;
-            let size = usize::try_from(size).map_err(|_| malformed())?;
-            let (key, overwritten) = rest.split_at_checked(size).ok_or_else(malformed)?;
+            let (key, overwritten) = split_sized(rest).ok_or_else(malformed)?;
             (key, Some(Bytes::copy_from_slice(overwritten)))
         };
         Ok(Change {
@@ -96,8 +112,15 @@ impl Change {
             kind,
             key: Bytes::copy_from_slice(key),
             overwritten,
+            user,
         })
     }
+}
+
+/// Splits off bytes that are preceded by their length.
+fn split_sized(mut bytes: &[u8]) -> Option<(&[u8], &[u8])> {
+    let size = decode_varint(&mut bytes).ok()?;
+    bytes.split_at_checked(usize::try_from(size).ok()?)
 }
 
 /// Encodes a row. Revisions are positive, so their byte order is their order.
@@ -159,7 +182,7 @@ impl MemberState {
     }
 
     /// Returns the time of a revision, if it has retained changes.
-    fn time_of(&self, revision: i64) -> Result<Option<i64>> {
+    pub fn time_of(&self, revision: i64) -> Result<Option<i64>> {
         let mut time = None;
         let spec = ScanSpec { view: View::Latest, ..ScanSpec::default() };
         self.store.read_row(self.tables.changes, &row(revision, 0), &spec, |cell| {

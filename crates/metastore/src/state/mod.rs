@@ -9,14 +9,19 @@
 //! single keys, `range` reads ranges in batches, and `selection` has the rules of
 //! a range query, which a log entry that is being applied follows too. `counts`
 //! maintains the number of keys per range, `changes` is the table of changes,
-//! `lock` is the stored form of a key's lock, and `hash` is a checksum of all
-//! keys.
+//! `lock` is the stored form of a key's lock, `hash` is a checksum of all
+//! retained versions, `history` has the versions of one key, `buckets` are
+//! checksums of the current keys that every change updates, and `quotas` are the
+//! limits of prefixes with their usage.
 
+mod buckets;
 pub(crate) mod changes;
 mod counts;
 mod hash;
+mod history;
 mod lock;
 mod point;
+mod quotas;
 mod range;
 mod retained;
 mod selection;
@@ -25,11 +30,16 @@ pub(crate) mod tables;
 mod watermarks;
 
 pub use crate::key::{KeyView, Tail};
+pub(crate) use buckets::KeyHash;
+pub use buckets::{BUCKETS, BucketHashes, Buckets};
 pub use changes::{Change, ChangeKind, ChangeScan, ChangedVersions};
 pub use counts::{Counts, Staged};
 pub use hash::Hash;
+pub use history::KeyVersion;
 pub use lock::{Holder, KeyLockInfo, Waiter};
 pub(crate) use point::value_spec;
+pub(crate) use quotas::Growth;
+pub use quotas::{PrefixQuota, Quotas};
 pub(crate) use range::is_expired;
 pub use range::{RangeScan, RangeSummary};
 pub use retained::{Floor, ReadOutcome};

@@ -1,15 +1,20 @@
 //! The stored state of a member, and the watermarks that bound reads of it.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 use stele_engine::fatal::Mutex;
 use stele_engine::{Commit, Store};
 
+use super::buckets::BucketHashes;
 use super::counts::Counts;
+use super::quotas::Quotas;
 use super::tables::{Identity, Tables};
 use super::watermarks::{Sample, Watermarks};
-use crate::command::Alarm;
+use crate::auth::SharedAuth;
+use crate::command::{ActiveAlarm, Alarm};
 use crate::consensus::Position;
 use crate::error::Result;
 
@@ -31,10 +36,22 @@ pub struct MemberState {
     applied_index: AtomicU64,
     applied_term: AtomicU64,
     pub counts: RwLock<Counts>,
-    alarms: Mutex<Vec<(u64, Alarm)>>,
+    /// Users, roles and tokens.
+    pub auth: SharedAuth,
+    alarms: Mutex<Vec<ActiveAlarm>>,
     /// Whether there are any alarms, to check without the lock.
     alarmed: AtomicBool,
+    level: AtomicU32,
+    quotas: RwLock<Arc<Quotas>>,
+    /// Whether there are any quotas, to check without the lock.
+    has_quotas: AtomicBool,
+    /// The hashes as of the newest samples, oldest first.
+    hashes: Mutex<VecDeque<BucketHashes>>,
 }
+
+/// The number of samples whose hashes are kept in memory, for members to be
+/// compared at one of them.
+const HASHES_MAX: usize = 64;
 
 /// What was found in the store when it was opened, for the applier.
 pub struct Recovered {
@@ -50,6 +67,7 @@ impl MemberState {
         let watermarks = tables.read_watermarks(&store)?;
         let samples = tables.read_samples(&store)?;
         let alarms = tables.read_alarms(&store)?;
+        let quotas = tables.read_quotas(&store)?;
         let state = MemberState {
             revision: AtomicI64::new(watermarks.revision),
             compacted: AtomicI64::new(watermarks.compacted),
@@ -66,8 +84,13 @@ impl MemberState {
             applied_index: AtomicU64::new(watermarks.applied.index),
             applied_term: AtomicU64::new(watermarks.applied.term),
             counts: RwLock::new(Counts::load(&store, &tables, watermarks.revision)?),
+            auth: SharedAuth::new(tables.read_auth(&store)?),
             alarmed: AtomicBool::new(!alarms.is_empty()),
             alarms: Mutex::new(alarms),
+            level: AtomicU32::new(watermarks.level),
+            has_quotas: AtomicBool::new(!quotas.is_empty()),
+            quotas: RwLock::new(Arc::new(quotas)),
+            hashes: Mutex::new(VecDeque::new()),
             identity: tables.identity(&store)?,
             store,
             tables,
@@ -126,7 +149,12 @@ impl MemberState {
         }
     }
 
+    /// Returns all alarms: the member and the kind of each.
     pub fn alarms(&self) -> Vec<(u64, Alarm)> {
+        self.active_alarms().into_iter().map(|active| (active.member, active.alarm)).collect()
+    }
+
+    pub(crate) fn active_alarms(&self) -> Vec<ActiveAlarm> {
         if !self.alarmed.load(Ordering::Acquire) {
             return Vec::new();
         }
@@ -135,13 +163,47 @@ impl MemberState {
 
     pub fn has_alarm(&self, wanted: Alarm) -> bool {
         self.alarmed.load(Ordering::Acquire)
-            && self.alarms.lock().iter().any(|(_, alarm)| *alarm == wanted)
+            && self.alarms.lock().iter().any(|active| active.alarm == wanted)
     }
 
-    pub(crate) fn set_alarms(&self, alarms: Vec<(u64, Alarm)>) {
+    pub(crate) fn set_alarms(&self, alarms: Vec<ActiveAlarm>) {
         let alarmed = !alarms.is_empty();
         *self.alarms.lock() = alarms;
         self.alarmed.store(alarmed, Ordering::Release);
+    }
+
+    /// Returns the feature level of the group.
+    pub fn level(&self) -> u32 {
+        self.level.load(Ordering::Acquire)
+    }
+
+    /// Returns the quotas of prefixes; `None` if there are none.
+    pub fn quotas(&self) -> Option<Arc<Quotas>> {
+        self.has_quotas.load(Ordering::Acquire).then(|| self.quotas.read().clone())
+    }
+
+    pub(crate) fn set_quotas(&self, quotas: Arc<Quotas>) {
+        let any = !quotas.is_empty();
+        *self.quotas.write() = quotas;
+        self.has_quotas.store(any, Ordering::Release);
+    }
+
+    /// Keeps the hashes as of a sample.
+    pub(crate) fn keep_hashes(&self, hashes: BucketHashes) {
+        let mut kept = self.hashes.lock();
+        if kept.len() == HASHES_MAX {
+            kept.pop_front();
+        }
+        kept.push_back(hashes);
+    }
+
+    /// Returns the hashes as of the sample at a log index; 0 is the newest.
+    pub fn hashes_at(&self, index: u64) -> Option<BucketHashes> {
+        let kept = self.hashes.lock();
+        match index {
+            0 => kept.back().copied(),
+            index => kept.iter().rev().find(|hashes| hashes.index == index).copied(),
+        }
     }
 
     /// Commits the changes of a log entry. Called in log order.
@@ -171,6 +233,7 @@ impl MemberState {
         self.waterline.store(watermarks.waterline, Ordering::Release);
         self.live_bytes.store(watermarks.live_bytes, Ordering::Release);
         self.written_bytes.store(watermarks.written_bytes, Ordering::Release);
+        self.level.store(watermarks.level, Ordering::Release);
         self.applied_term.store(watermarks.applied.term, Ordering::Release);
         self.applied_index.store(watermarks.applied.index, Ordering::Release);
         self.revision.store(watermarks.revision, Ordering::Release);

@@ -3,13 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use stele_engine::schema::{Family, Group, Purge, Schema};
 use stele_engine::{BatchLimits, CommitBuilder, RowRange, ScanSpec, Store, TableId, View};
 
 use super::MemberState;
+use super::quotas::{PrefixQuota, Quotas};
 use super::watermarks::{Sample, Watermarks};
-use crate::command::Alarm;
+use crate::auth::{AuthState, ROW as AUTH_ROW, Row};
 pub use crate::command::OWNER_BYTES;
+use crate::command::{ActiveAlarm, Alarm};
 use crate::error::{Error, Result};
 
 /// The family of `user` that holds values.
@@ -22,6 +25,8 @@ pub const DATA: &[u8] = b"d";
 const WATERMARKS_ROW: &[u8] = b"numbers";
 const ALARMS_ROW: &[u8] = b"alarms";
 const WATERLINE_ROW: &[u8] = b"waterline";
+/// The prefix of the rows of quotas in `meta`, after the other rows.
+const QUOTA_ROW: &[u8] = b"quota/";
 
 /// The ids of the tables, which ascend in this order.
 #[derive(Clone, Copy, Debug)]
@@ -137,17 +142,32 @@ impl Tables {
         samples.into_iter().collect()
     }
 
-    pub fn read_alarms(&self, store: &Store) -> Result<Vec<(u64, Alarm)>> {
+    pub fn read_alarms(&self, store: &Store) -> Result<Vec<ActiveAlarm>> {
         let bytes = self.read_one(store, self.meta, ALARMS_ROW)?.unwrap_or_default();
-        let parse = |alarm: &[u8]| {
-            let member = u64::from_le_bytes(alarm[..8].try_into().expect("chunks of nine bytes"));
-            match alarm[8] {
-                0 => Ok((member, Alarm::NoSpace)),
-                1 => Ok((member, Alarm::Corrupt)),
-                _ => Err(Error::Internal("unknown kind of a stored alarm".into())),
-            }
+        let parse = |stored: &[u8]| {
+            let member = u64::from_le_bytes(stored[..8].try_into().expect("chunks of nine bytes"));
+            let (alarm, by_hand) = match stored[8] {
+                0 => (Alarm::NoSpace, false),
+                1 => (Alarm::Corrupt, false),
+                2 => (Alarm::NoSpace, true),
+                3 => (Alarm::Corrupt, true),
+                _ => return Err(Error::Internal("unknown kind of a stored alarm".into())),
+            };
+            Ok(ActiveAlarm { member, alarm, by_hand })
         };
         bytes.chunks_exact(9).map(parse).collect()
+    }
+
+    /// Returns the stored users and roles.
+    pub fn read_auth(&self, store: &Store) -> Result<AuthState> {
+        let mut auth = AuthState::default();
+        let mut outcome = Ok(());
+        read_all(store, self.meta, RowRange::prefix(AUTH_ROW), |row, value| {
+            if let Err(error) = auth.read_row(row, value) {
+                outcome = Err(error);
+            }
+        })?;
+        outcome.map(|()| auth)
     }
 
     /// Adds the rows of `meta`, which must come last in a commit.
@@ -155,18 +175,62 @@ impl Tables {
         &self,
         commit: &mut CommitBuilder,
         watermarks: &Watermarks,
-        alarms: Option<&[(u64, Alarm)]>,
+        alarms: Option<&[ActiveAlarm]>,
+        auth: &[Row],
     ) {
+        const BY_HAND: u8 = 2;
         commit.table(self.meta);
         if let Some(alarms) = alarms {
             let mut bytes = Vec::new();
-            for (member, alarm) in alarms {
+            for ActiveAlarm { member, alarm, by_hand } in alarms {
                 bytes.extend_from_slice(&member.to_le_bytes());
-                bytes.push(*alarm as u8);
+                bytes.push(*alarm as u8 + if *by_hand { BY_HAND } else { 0 });
             }
             commit.row(ALARMS_ROW).set(DATA, b"", 0, &bytes);
         }
+        for (row, value) in auth {
+            commit.row(row);
+            match value {
+                Some(value) => commit.set(DATA, b"", 0, value),
+                None => commit.delete_row(),
+            };
+        }
         commit.row(WATERMARKS_ROW).set(DATA, b"", 0, &watermarks.encode());
+    }
+
+    /// Adds the rows of quotas that changed, after the other rows of `meta`.
+    pub fn push_quotas(
+        &self,
+        commit: &mut CommitBuilder,
+        quotas: &Quotas,
+        changed: &BTreeSet<Bytes>,
+    ) {
+        for prefix in changed {
+            commit.row(&[QUOTA_ROW, prefix].concat());
+            match quotas.get(prefix) {
+                Some(quota) => commit.set(DATA, b"", 0, &quota.encode()),
+                None => commit.delete_row(),
+            };
+        }
+    }
+
+    pub fn read_quotas(&self, store: &Store) -> Result<Quotas> {
+        let mut found = Vec::new();
+        read_all(store, self.meta, RowRange::prefix(QUOTA_ROW), |row, value| {
+            let prefix = Bytes::copy_from_slice(&row[QUOTA_ROW.len()..]);
+            found.push((prefix, PrefixQuota::decode(value)));
+        })?;
+        let mut quotas = Quotas::default();
+        for (prefix, quota) in found {
+            quotas.set(prefix, quota?);
+        }
+        Ok(quotas)
+    }
+
+    /// Replaces the identity. For a member that leaves its cluster, offline.
+    pub fn set_identity(&self, store: &Store, identity: Identity) -> Result<()> {
+        let schema = Schema::with_families([Family::new(DATA)])?;
+        Ok(store.alter_table(self.meta, schema.annotated(identity.encode()))?)
     }
 
     /// Stores the waterline in a table of its own, with its history.

@@ -3,6 +3,8 @@
 
 use bytes::{Buf, BufMut};
 
+use super::buckets::{BUCKETS, Buckets};
+use crate::command::{LEVEL_BASE, LEVEL_MAX, LEVEL_OF_HASHES};
 use crate::consensus::Position;
 use crate::error::{Error, Result};
 
@@ -26,6 +28,13 @@ pub struct Watermarks {
     pub time_micros: i64,
     /// The group clock: how long the group has been running.
     pub clock_micros: i64,
+    /// Whether users and roles are stored, which versions before them would
+    /// ignore.
+    pub has_auth: bool,
+    /// The feature level of the group.
+    pub level: u32,
+    /// The hashes of all current keys; zeros below level 2.
+    pub buckets: Buckets,
 }
 
 impl Default for Watermarks {
@@ -39,15 +48,26 @@ impl Default for Watermarks {
             written_bytes: 0,
             time_micros: i64::MIN,
             clock_micros: 0,
+            has_auth: false,
+            level: LEVEL_BASE,
+            buckets: Buckets::default(),
         }
     }
 }
 
+/// The length at the base level. From level 2 on, the level and the hashes
+/// follow, so that versions that do not know levels refuse the state.
 const WATERMARKS_BYTES: usize = 9 * 8;
+/// The byte at the end of watermarks that say that users and roles are stored.
+/// A version that does not know them refuses watermarks of this length.
+const HAS_AUTH: u8 = 1;
+const LEVELED_BYTES: usize = WATERMARKS_BYTES + 8 + 8 * BUCKETS;
 
 impl Watermarks {
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(WATERMARKS_BYTES);
+        let leveled = self.level >= LEVEL_OF_HASHES;
+        let size = if leveled { LEVELED_BYTES } else { WATERMARKS_BYTES };
+        let mut out = Vec::with_capacity(size);
         out.put_u64_le(self.applied.index);
         out.put_u64_le(self.applied.term);
         let values = [self.revision, self.compacted, self.waterline, self.live_bytes];
@@ -56,18 +76,37 @@ impl Watermarks {
         {
             out.put_i64_le(value);
         }
+        if leveled {
+            out.put_u64_le(self.level.into());
+            self.buckets.0.iter().for_each(|hash| out.put_u64_le(*hash));
+        }
+        if self.has_auth {
+            out.push(HAS_AUTH);
+        }
         out
     }
 
     pub fn decode(mut bytes: &[u8]) -> Result<Watermarks> {
-        if bytes.len() != WATERMARKS_BYTES {
+        if let Some(mut level) = bytes.get(WATERMARKS_BYTES..).filter(|rest| rest.len() >= 8) {
+            let level = level.get_u64_le();
+            if level > u64::from(LEVEL_MAX) {
+                return Err(Error::Config(format!(
+                    "the state has feature level {level}, but this version of stele knows only \
+                     levels up to {LEVEL_MAX}: open this directory with the newer version"
+                )));
+            }
+        }
+        let has_auth = [WATERMARKS_BYTES + 1, LEVELED_BYTES + 1].contains(&bytes.len())
+            && bytes.ends_with(&[HAS_AUTH]);
+        let len = bytes.len() - usize::from(has_auth);
+        if ![WATERMARKS_BYTES, LEVELED_BYTES].contains(&len) {
             let found = bytes.len();
             return Err(Error::Internal(format!(
                 "the stored watermarks have {found} bytes instead of {WATERMARKS_BYTES}"
             )));
         }
         let applied = Position { index: bytes.get_u64_le(), term: bytes.get_u64_le() };
-        Ok(Watermarks {
+        let mut watermarks = Watermarks {
             applied,
             revision: bytes.get_i64_le(),
             compacted: bytes.get_i64_le(),
@@ -76,7 +115,14 @@ impl Watermarks {
             written_bytes: bytes.get_i64_le(),
             time_micros: bytes.get_i64_le(),
             clock_micros: bytes.get_i64_le(),
-        })
+            has_auth,
+            ..Watermarks::default()
+        };
+        if bytes.len() >= LEVELED_BYTES - WATERMARKS_BYTES {
+            watermarks.level = u32::try_from(bytes.get_u64_le()).unwrap_or(LEVEL_MAX);
+            watermarks.buckets.0.iter_mut().for_each(|hash| *hash = bytes.get_u64_le());
+        }
+        Ok(watermarks)
     }
 }
 
@@ -122,6 +168,17 @@ mod tests {
         let watermarks = Watermarks { revision: 7, live_bytes: -1, ..Watermarks::default() };
         assert_eq!(Watermarks::decode(&watermarks.encode()).unwrap(), watermarks);
         assert!(Watermarks::decode(b"short").is_err());
+        let with_auth = Watermarks { has_auth: true, ..watermarks };
+        assert_eq!(Watermarks::decode(&with_auth.encode()).unwrap(), with_auth);
+        let newer = [&watermarks.encode()[..], &[9]].concat();
+        assert!(Watermarks::decode(&newer).is_err());
+        let mut leveled = Watermarks { level: LEVEL_MAX, ..watermarks };
+        leveled.buckets.0[3] = u64::MAX;
+        assert_eq!(Watermarks::decode(&leveled.encode()).unwrap(), leveled);
+        assert_eq!(watermarks.encode().len(), WATERMARKS_BYTES, "older versions read it");
+        let newer = Watermarks { level: LEVEL_MAX + 1, ..leveled };
+        let refused = Watermarks::decode(&newer.encode()).unwrap_err().to_string();
+        assert!(refused.contains("feature level 3") && refused.contains("newer"), "{refused}");
         let sample = Sample { revision: 9, clock_micros: 1, time_micros: -2, written_bytes: 3 };
         assert_eq!(Sample::decode(&9i64.to_be_bytes(), &sample.encode()).unwrap(), sample);
         assert!(Sample::decode(b"?", &sample.encode()).is_err());

@@ -10,6 +10,16 @@ use crate::etcd::peer::{Peer, TIMEOUT};
 
 /// Sends one request over an HTTP/1 connection.
 pub async fn send(peer: &Peer, verb: &str, path: &str, body: &str) -> http::Response<Incoming> {
+    send_as(peer, verb, path, body, "").await
+}
+
+async fn send_as(
+    peer: &Peer,
+    verb: &str,
+    path: &str,
+    body: &str,
+    token: &str,
+) -> http::Response<Incoming> {
     let connection = TcpStream::connect(peer.address).await.unwrap();
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(connection)).await.unwrap();
@@ -18,6 +28,7 @@ pub async fn send(peer: &Peer, verb: &str, path: &str, body: &str) -> http::Resp
         .method(verb)
         .uri(path)
         .header("host", "metastore")
+        .header("authorization", token)
         .body(Full::new(Bytes::copy_from_slice(body.as_bytes())))
         .unwrap();
     tokio::time::timeout(TIMEOUT, sender.send_request(request)).await.unwrap().unwrap()
@@ -30,6 +41,13 @@ pub async fn text(response: http::Response<Incoming>) -> String {
 
 pub async fn post(peer: &Peer, path: &str, body: Value) -> (u16, Value) {
     let response = send(peer, "POST", path, &body.to_string()).await;
+    let status = response.status().as_u16();
+    (status, serde_json::from_str(&text(response).await).unwrap())
+}
+
+/// Posts with a token.
+pub async fn post_as(peer: &Peer, path: &str, body: Value, token: &str) -> (u16, Value) {
+    let response = send_as(peer, "POST", path, &body.to_string(), token).await;
     let status = response.status().as_u16();
     (status, serde_json::from_str(&text(response).await).unwrap())
 }
@@ -73,7 +91,7 @@ async fn a_refusal_has_a_status_a_code_and_a_text() {
     assert_eq!(status, 400);
     let (status, _) = post(&peer, "/v3/no/such/thing", json!({})).await;
     assert_eq!(status, 404);
-    let (status, refused) = post(&peer, "/v3/auth/user/list", json!({})).await;
+    let (status, refused) = post(&peer, "/v3/cluster/member/add", json!({})).await;
     assert_eq!((status, &refused["code"]), (501, &json!(12)));
     assert_eq!(send(&peer, "GET", "/v3/kv/range", "").await.status(), 501);
 }

@@ -38,6 +38,29 @@ async fn put(peer: &Peer, bytes: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn phases_history_and_backups_are_on_the_page() {
+    let peer = Peer::with(Options::default()).await;
+    put(&peer, 10).await;
+    for phase in ["queue", "gather", "sync", "apply", "send"] {
+        let label = format!("phase=\"{phase}\"");
+        let name = "stele_metastore_request_phase_seconds_count";
+        assert!(number(&peer, name, &[&label]).await >= 1.0, "{phase}");
+    }
+    assert_eq!(number(&peer, "stele_metastore_history_oldest_revision", &[]).await, 1.0);
+    assert!(number(&peer, "stele_metastore_history_oldest_timestamp_seconds", &[]).await > 0.0);
+    assert_eq!(number(&peer, "stele_metastore_level", &[]).await, 2.0);
+    for name in [
+        "stele_metastore_slow_requests_total",
+        "stele_metastore_backups_total",
+        "stele_metastore_backups_failed_total",
+        "stele_metastore_backup_revision",
+        "stele_metastore_backup_timestamp_seconds",
+    ] {
+        number(&peer, name, &[]).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_name_that_dashboards_read_is_there() {
     let peer = Peer::with(Options {
         process_numbers: || "process_resident_memory_bytes 1\n".into(),

@@ -53,13 +53,9 @@ async fn a_request_that_is_too_large_is_refused_and_the_connection_goes_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_not_served_says_so() {
     let peer = Peer::ours().await;
-    for path in [
-        "/etcdserverpb.Auth/AuthEnable",
-        "/etcdserverpb.Cluster/MemberAdd",
-        "/v3lockpb.Lock/Lock",
-        "/v3electionpb.Election/Campaign",
-        "/etcdserverpb.KV/Nothing",
-    ] {
+    for path in
+        ["/etcdserverpb.Cluster/MemberAdd", "/v3lockpb.Lock/Wait", "/etcdserverpb.KV/Nothing"]
+    {
         let refused = peer.call::<_, PutResponse>(path, PutRequest::default()).await.unwrap_err();
         assert_eq!(refused.code(), Code::Unimplemented, "{path}");
     }
@@ -78,7 +74,6 @@ async fn alarms_are_raised_listed_and_cleared() {
             peer.call("/etcdserverpb.Maintenance/Alarm", request).await.unwrap();
         answer.alarms
     };
-    // A no-space alarm without a cause clears itself, so use the other alarm.
     let raised = vec![AlarmMember { member_id, alarm: AlarmType::Corrupt.into() }];
     assert_eq!(alarm(1, 2).await, raised);
     assert_eq!(alarm(0, 0).await, raised);

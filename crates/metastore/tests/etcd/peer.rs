@@ -2,7 +2,7 @@
 //! in this one.
 
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,8 +29,10 @@ pub struct Peer {
     pub name: &'static str,
     pub address: SocketAddr,
     channel: Channel,
+    /// Carried by all calls, unless it is empty.
+    token: String,
     _process: Option<Arc<Process>>,
-    _dir: Arc<TempDir>,
+    _dir: Option<Arc<TempDir>>,
 }
 
 struct Process(Child);
@@ -64,6 +66,7 @@ impl Peer {
         let child = Command::new(binary)
             .args(["--data-dir", dir.path().to_str().unwrap(), "--log-level", "error"])
             .args(["--logger", "zap", "--heartbeat-interval", "100", "--election-timeout", "1000"])
+            .args(["--bcrypt-cost", "4"])
             .args(["--listen-client-urls", &url(client), "--advertise-client-urls", &url(client)])
             .args(["--listen-peer-urls", &url(peer), "--initial-advertise-peer-urls", &url(peer)])
             .args(["--initial-cluster", &format!("default={}", url(peer))])
@@ -77,8 +80,9 @@ impl Peer {
             name: "etcd",
             address,
             channel,
+            token: String::new(),
             _process: Some(Arc::new(Process(child))),
-            _dir: Arc::new(dir),
+            _dir: Some(Arc::new(dir)),
         }
     }
 
@@ -99,8 +103,34 @@ impl Peer {
     async fn start(options: Options, quota_bytes: i64) -> Peer {
         let dir = tempfile::tempdir().unwrap();
         let address = server::start(dir.path(), options, quota_bytes).await;
+        Peer { _dir: Some(Arc::new(dir)), ..Peer::at(address).await }
+    }
+
+    /// Starts ours in a directory.
+    pub async fn on(dir: &Path, options: Options) -> Peer {
+        Peer::at(server::start(dir, options, 0).await).await
+    }
+
+    async fn at(address: SocketAddr) -> Peer {
         let channel = connect(&format!("http://{address}")).await;
-        Peer { name: "ours", address, channel, _process: None, _dir: Arc::new(dir) }
+        Peer { name: "ours", address, channel, token: String::new(), _process: None, _dir: None }
+    }
+
+    /// Returns the same server for calls that carry a token.
+    pub fn with_token(&self, token: &str) -> Peer {
+        Peer { token: token.to_owned(), ..self.clone() }
+    }
+
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if !self.token.is_empty() {
+            request.metadata_mut().insert("token", self.token.parse().unwrap());
+        }
+        request
     }
 
     async fn ready(&self) -> Grpc<Channel> {
@@ -116,7 +146,7 @@ impl Peer {
     {
         let path = PathAndQuery::from_static(path);
         let answering = async {
-            self.ready().await.unary(Request::new(request), path, ProstCodec::default()).await
+            self.ready().await.unary(self.request(request), path, ProstCodec::default()).await
         };
         let answer = tokio::time::timeout(TIMEOUT, answering).await;
         answer.unwrap_or_else(|_| panic!("{} does not answer", self.name)).map(|it| it.into_inner())
@@ -128,15 +158,28 @@ impl Peer {
         Q: Message + 'static,
         A: Message + Default + 'static,
     {
-        let path = PathAndQuery::from_static(path);
-        let mut grpc = self.ready().await;
-        let answer = grpc.server_streaming(Request::new(request), path, ProstCodec::default());
-        let mut answers = answer.await?.into_inner();
+        let mut answers = self.answers(path, request).await?;
         let mut all = Vec::new();
         while let Some(answer) = answers.message().await? {
             all.push(answer);
         }
         Ok(all)
+    }
+
+    /// Calls a method that answers with a stream, and returns the stream.
+    pub async fn answers<Q, A>(
+        &self,
+        path: &'static str,
+        request: Q,
+    ) -> Result<Streaming<A>, Status>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let path = PathAndQuery::from_static(path);
+        let mut grpc = self.ready().await;
+        let answer = grpc.server_streaming(self.request(request), path, ProstCodec::default());
+        Ok(answer.await?.into_inner())
     }
 
     pub async fn stream<Q, A>(
@@ -149,7 +192,7 @@ impl Peer {
         A: Message + Default + 'static,
     {
         let path = PathAndQuery::from_static(path);
-        let request = Request::new(requests);
+        let request = self.request(requests);
         let answer = self.ready().await.streaming(request, path, ProstCodec::default()).await;
         answer.unwrap().into_inner()
     }

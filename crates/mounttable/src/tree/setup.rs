@@ -51,6 +51,13 @@ impl FirstNodes {
     }
 }
 
+/// Returns the rows at which the table of nodes is split from the start: row keys begin
+/// with the hexadecimal digits of a hash. Names that differ only in their last characters
+/// have similar hashes, so a table of such names needs further splits.
+fn node_splits() -> impl Iterator<Item = String> {
+    (1..16).map(|digit| format!("{digit:x}"))
+}
+
 /// Creates missing tables.
 pub async fn create_tables(client: &Client, table: &str) -> Result<()> {
     let newest = GcRule::MaxVersions(1);
@@ -58,6 +65,9 @@ pub async fn create_tables(client: &Client, table: &str) -> Result<()> {
     let mut nodes = NewTable::new(table);
     for family in [METADATA, SERVERS, CHILDREN] {
         nodes = nodes.family(family, newest.clone());
+    }
+    for row in node_splits() {
+        nodes = nodes.split(row);
     }
     let existing = client.list_tables().await?;
     for new in [counters, nodes] {
@@ -146,6 +156,18 @@ mod tests {
         let users = Permissions::default().with(READ, ["..."]).with("%%/Admin", ["dev:u:%%"]);
         assert_eq!(of("users"), users);
         assert_eq!(of("groups"), Permissions::default().with("%%/Admin", ["%%"]));
+    }
+
+    #[test]
+    fn scale_8_8_nodes_are_spread_evenly_over_the_initial_tablets() {
+        let splits: Vec<String> = node_splits().collect();
+        assert!(splits.is_sorted());
+        let mut nodes = vec![0; splits.len() + 1];
+        for number in 0..1600 {
+            let key = NodeName::parse(&format!("hosts/h{number}/server")).unwrap().row_key();
+            nodes[splits.partition_point(|split| *split <= key)] += 1;
+        }
+        assert!(nodes.iter().all(|&count| (40..250).contains(&count)), "{nodes:?}");
     }
 
     #[test]

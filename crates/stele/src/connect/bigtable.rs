@@ -11,7 +11,7 @@ use super::hint::{Hint, with_hint};
 use super::runtime;
 use super::tls::TlsFiles;
 
-const GOOGLE: &str = "google";
+pub const GOOGLE: &str = "google";
 const INSTANCE: &str = "stele";
 
 #[derive(Args, Clone, Debug)]
@@ -59,10 +59,15 @@ impl BigtableServer {
         Client::connect(self.options()?).await.map_err(with_hint)
     }
 
-    pub fn options(&self) -> anyhow::Result<Options> {
+    /// Returns the address of the server.
+    pub fn endpoint(&self) -> String {
         let from_environment = std::env::var("BIGTABLE_EMULATOR_HOST").ok();
         let endpoint = self.endpoint.clone().or(from_environment);
-        let endpoint = endpoint.unwrap_or_else(|| ENDPOINT.into());
+        endpoint.unwrap_or_else(|| ENDPOINT.into())
+    }
+
+    pub fn options(&self) -> anyhow::Result<Options> {
+        let endpoint = self.endpoint();
         let instance = self.instance.as_deref().unwrap_or(INSTANCE);
         let mut options = options(&endpoint, &self.project, instance);
         options.app_profile = self.app_profile.clone();
@@ -108,6 +113,9 @@ impl Hint for Error {
                 Some("`stele table describe` shows a table's families")
             }
             (_, Code::NotFound) => Some("`stele table list` shows the existing tables"),
+            (_, Code::FailedPrecondition) if Error::message(self).contains("unloaded") => {
+                Some("`stele table load` loads it")
+            }
             (_, Code::AlreadyExists) => Some("`stele table describe` shows its definition"),
             (_, Code::Unauthenticated | Code::PermissionDenied) => {
                 Some("authenticate with --creds FILE or --creds default")

@@ -15,6 +15,9 @@ pub struct MetastoreServer {
     /// Address of the metastore: host:port, or https://host:port for TLS.
     #[arg(long, env = "STELE_METASTORE", hide_env_values = true, default_value = METASTORE)]
     endpoint: String,
+    /// User of the metastore, as NAME:PASSWORD; needed if it checks callers.
+    #[arg(long = "as", value_name = "USER", env = "STELE_METASTORE_USER", hide_env_values = true)]
+    user: Option<String>,
     #[command(flatten)]
     tls: TlsFiles,
 }
@@ -38,7 +41,12 @@ impl MetastoreServer {
             }
             false => None,
         };
-        Ok(Client::connect_with(&address, tls).await?)
+        let client = Client::connect_with(&address, tls).await?;
+        let Some(user) = &self.user else { return Ok(client) };
+        let (name, password) = user.split_once(':').ok_or_else(|| {
+            anyhow::anyhow!("invalid user: use --as NAME:PASSWORD, or STELE_METASTORE_USER")
+        })?;
+        Ok(client.login(name, password).await?)
     }
 }
 
@@ -52,6 +60,9 @@ impl Hint for &Error {
         match Code::from(*code) {
             Code::ResourceExhausted if message.contains("space exceeded") => {
                 Some("delete keys, or raise the server's quota with --metastore-quota")
+            }
+            Code::InvalidArgument if message.contains("user name is empty") => {
+                Some("the server checks callers: pass --as NAME:PASSWORD")
             }
             Code::OutOfRange => {
                 Some("`stele metastore status` shows the range of available history")

@@ -1,5 +1,5 @@
 //! How commands reach a server. One file per kind of server holds its flags and the hints
-//! for its errors (`bigtable`, `catalogue`, `names`, `metastore`, `http`); they share the
+//! for its errors (`bigtable`, `tables`, `catalogue`, `names`, `metastore`, `http`); they share the
 //! certificates (`tls`), the addresses (`address`), the runtime (`runtime`) and the form
 //! of an error with a hint (`hint`).
 
@@ -11,6 +11,7 @@ mod http;
 mod metastore;
 mod names;
 mod runtime;
+mod tables;
 mod tls;
 
 pub use bigtable::{BigtableServer, parse_credentials};
@@ -20,4 +21,5 @@ pub use http::HttpServer;
 pub use metastore::MetastoreServer;
 pub use names::NameServer;
 pub use runtime::threads;
+pub use tables::TabletsError;
 pub use tls::read;

@@ -2,6 +2,7 @@
 
 mod bench;
 mod damage;
+mod dump_config;
 mod dump_fragment;
 mod dump_log;
 mod verify;
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+pub use self::dump_config::ConfigPrinter;
 use crate::Outcome;
 
 #[derive(Subcommand)]
@@ -40,6 +42,13 @@ pub enum Command {
         #[command(flatten)]
         format: Format,
     },
+    /// Show the configuration of a store that is not in use: tables, tablets and files.
+    DumpConfig {
+        /// Directory of the store.
+        dir: PathBuf,
+        #[command(flatten)]
+        format: Format,
+    },
     /// Benchmark the engine on this machine, in a temporary directory.
     Bench(bench::Options),
 }
@@ -58,6 +67,7 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::DumpFragment { file, cells, format } => {
             dump_fragment::run(&file, cells, format.json)
         }
+        Command::DumpConfig { dir, format } => dump_config::run(&dir, format.json),
         Command::Bench(options) => bench::run(&options),
     }
 }

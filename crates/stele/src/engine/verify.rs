@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use serde::Serialize;
 use stele_engine::Error;
 use stele_engine::verify::{self, Report};
@@ -11,9 +11,15 @@ use stele_engine::verify::{self, Report};
 use super::damage::files;
 use crate::Outcome;
 use crate::output::{bytes, count, json_line, table, things};
-use crate::serve::METASTORE_DIR;
+use crate::serve::{METASTORE_DIR, object_store_of};
 
 pub fn run(dir: &Path, json: bool) -> anyhow::Result<Outcome> {
+    if let Some(url) = object_store_of(dir)? {
+        let dir = dir.display();
+        bail!(
+            "the tables of {dir} are in the object store {url}: start the server and run `stele table verify TABLE`"
+        );
+    }
     let mut report = verify::check(&files(), dir).map_err(|error| explain(error, dir))?;
     // A server's metastore is stored beside its tables and is not garbage.
     report.garbage.retain(|garbage| garbage.path != dir.join(METASTORE_DIR));
@@ -39,6 +45,13 @@ fn explain(error: Error, dir: &Path) -> anyhow::Error {
     }
 }
 
+/// Returns the number of backups and deleted tables, if there are any.
+fn kept_tables(report: &Report) -> String {
+    let kept = [(report.backups, "backup"), (report.deleted_tables, "deleted table")];
+    let kept = kept.into_iter().filter(|(number, _)| *number > 0);
+    kept.map(|(number, name)| format!("{}, ", things(number, name))).collect()
+}
+
 fn show(out: &mut dyn Write, dir: &Path, report: &Report) -> io::Result<()> {
     let log = &report.log;
     writeln!(
@@ -48,8 +61,9 @@ fn show(out: &mut dyn Write, dir: &Path, report: &Report) -> io::Result<()> {
     )?;
     writeln!(
         out,
-        "{}, {}, {} with {} and {}{}",
+        "{}, {}{}, {} with {} and {}{}",
         things(report.tables, "table"),
+        kept_tables(report),
         things(report.fragments.len() as u64, "fragment"),
         things(log.segments, "log segment"),
         things(log.records, "record"),
@@ -113,6 +127,8 @@ struct ReportJson {
     revision: u64,
     epoch: u64,
     tables: u64,
+    backups: u64,
+    deleted_tables: u64,
     tablets: u64,
     manifest_bytes: u64,
     manifest_torn: Option<PlaceJson>,
@@ -204,6 +220,8 @@ impl ReportJson {
             revision: report.revision,
             epoch: report.epoch,
             tables: report.tables,
+            backups: report.backups,
+            deleted_tables: report.deleted_tables,
             tablets: report.tablets,
             manifest_bytes: report.manifest_bytes,
             manifest_torn: report.manifest_torn.as_ref().map(PlaceJson::of),

@@ -6,14 +6,16 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use stele_metastore::client::{At, Client, Range};
 
-use super::{lease, lock, render, snapshot, txn};
+use super::{backup, elect, history, lease, lock, quota, recover, render, snapshot, txn, users};
 use crate::Outcome;
 use crate::connect::MetastoreServer;
 use crate::escape::Typed;
+use crate::serve::metastore_only::{self, MetastoreFlags};
 use crate::timestamp::Timestamp;
 
 #[derive(Subcommand)]
 pub enum Command {
+    Serve(Box<MetastoreFlags>),
     /// Show a key, or the keys of a range.
     #[command(after_help = "Examples:\n  \
         stele metastore get config/db\n  \
@@ -72,9 +74,39 @@ pub enum Command {
     #[command(subcommand, arg_required_else_help = true)]
     Lease(lease::Command),
     Lock(lock::Lock),
+    Elect(elect::Elect),
+    History(history::History),
+    Top(history::Top),
+    /// Manage users: add, delete, show, list, passwords, roles.
+    #[command(subcommand, arg_required_else_help = true)]
+    User(users::UserCommand),
+    /// Manage roles: add, delete, show, list, permissions.
+    #[command(subcommand, arg_required_else_help = true)]
+    Role(users::RoleCommand),
+    /// Turn the check of callers on and off.
+    #[command(subcommand, arg_required_else_help = true)]
+    Auth(users::AuthCommand),
     /// Manage copies of all keys: save, check, restore.
     #[command(subcommand, arg_required_else_help = true)]
     Snapshot(snapshot::Command),
+    /// Manage backups with history: create, list, verify.
+    #[command(subcommand, arg_required_else_help = true)]
+    Backup(backup::Command),
+    Restore(backup::Restore),
+    Recover(recover::Recover),
+    /// Manage quotas of prefixes: set, list, delete.
+    #[command(subcommand, arg_required_else_help = true)]
+    Quota(quota::Command),
+    /// Show or raise the feature level, after all members have been upgraded.
+    #[command(after_help = "Examples:\n  \
+        stele metastore level\n  stele metastore level --raise 2")]
+    Level {
+        /// Level to raise the metastore to. Older versions can no longer read its data.
+        #[arg(long, value_name = "LEVEL")]
+        raise: Option<u32>,
+        #[command(flatten)]
+        connection: Connection,
+    },
     /// Show the leader and the range of available history.
     Status {
         #[command(flatten)]
@@ -157,6 +189,7 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
             render::deleted(&mut io::stdout().lock(), deleted, connection.json)?;
             return Ok(if deleted > 0 { Outcome::Sound } else { Outcome::Absent });
         }
+        Command::Serve(flags) => return metastore_only::run(*flags),
         Command::Txn(txn) => return txn.run(),
         Command::Watch { keys, from_revision, count, connection } => {
             watch(&keys, from_revision, count, &connection)?;
@@ -174,8 +207,34 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
             render::done(&done, &json!({ "compacted": revision }), connection.json)?;
         }
         Command::Snapshot(command) => snapshot::run(command)?,
+        Command::Backup(command) => backup::run(command)?,
+        Command::Restore(restore) => restore.run()?,
+        Command::Recover(recover) => recover.run()?,
+        Command::Quota(command) => quota::run(command)?,
+        Command::Level { raise, connection } => level(raise, &connection)?,
+        Command::Elect(elect) => elect.run()?,
+        Command::History(history) => return history.run(),
+        Command::Top(top) => top.run()?,
+        Command::User(command) => users::run_user(command)?,
+        Command::Role(command) => users::run_role(command)?,
+        Command::Auth(command) => users::run_auth(command)?,
     }
     Ok(Outcome::Sound)
+}
+
+fn level(raise: Option<u32>, connection: &Connection) -> anyhow::Result<()> {
+    let (level, spoken) = connection.run(async |client| {
+        if let Some(level) = raise {
+            client.raise_level(level).await?;
+        }
+        let status = client.status().await?;
+        Ok((status.level, status.level_spoken))
+    })?;
+    let text = match raise {
+        Some(_) => format!("the metastore is at level {level}"),
+        None => format!("level {level}; this member speaks levels up to {spoken}"),
+    };
+    Ok(render::done(&text, &json!({ "level": level, "level_spoken": spoken }), connection.json)?)
 }
 
 fn get(

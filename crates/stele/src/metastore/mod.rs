@@ -1,12 +1,19 @@
-//! `stele metastore`: keys, transactions, watches, sessions, locks and snapshots from the
-//! command line, over the metastore's native API. `commands` has the flags and runs what
-//! has no file of its own; `render` prints results.
+//! `stele metastore`: keys, transactions, watches, sessions, locks, snapshots, backups,
+//! quotas, users and elections from the command line, over the metastore's native API and
+//! etcd's. `commands` has the flags and runs what has no file of its own; `render` prints
+//! results.
 
+mod backup;
 mod commands;
+mod elect;
+mod history;
 mod lease;
 mod lock;
+mod quota;
+mod recover;
 mod render;
 mod snapshot;
 mod txn;
+mod users;
 
 pub use commands::{Command, run};

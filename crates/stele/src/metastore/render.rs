@@ -9,6 +9,7 @@ use serde_json::json;
 use stele_metastore::client::{Change, Event, KeyValue, Lock, StatusResponse};
 
 use crate::output::{bytes, json_line, text};
+use crate::timestamp;
 
 pub fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
@@ -130,6 +131,11 @@ pub fn status(out: &mut dyn Write, status: &StatusResponse, json: bool) -> io::R
                 "stored_bytes": status.stored_bytes,
                 "quota_bytes": status.quota_bytes,
                 "alarms": status.alarms,
+                "level": status.level,
+                "level_spoken": status.level_spoken,
+                "oldest_revision": status.oldest_revision,
+                "oldest_time": (status.oldest_micros > 0)
+                    .then(|| timestamp::format(status.oldest_micros)),
             }),
         );
     }
@@ -143,7 +149,18 @@ pub fn status(out: &mut dyn Write, status: &StatusResponse, json: bool) -> io::R
     writeln!(out, "member      {:x}; {leader}, term {}", status.member_id, status.term)?;
     writeln!(out, "log         entry {}, applied {}", status.last_index, status.applied_index)?;
     writeln!(out, "revision    {}", status.revision)?;
-    writeln!(out, "history     from revision {}", status.waterline.max(1))?;
+    let newer = match status.level_spoken > status.level {
+        true => format!("; this member speaks levels up to {}", status.level_spoken),
+        false => String::new(),
+    };
+    writeln!(out, "level       {}{newer}", status.level)?;
+    match status.oldest_micros {
+        0 => writeln!(out, "history     from revision {}", status.waterline.max(1))?,
+        micros => {
+            let time = timestamp::format(micros);
+            writeln!(out, "history     from revision {} of {time}", status.oldest_revision)?;
+        }
+    }
     if status.compacted > 0 {
         writeln!(out, "for etcd    from revision {}", status.compacted)?;
     }

@@ -108,6 +108,7 @@ impl Contents {
             match record {
                 Record::Key(_) => keys += 1,
                 Record::Lease { .. } => leases += 1,
+                Record::Auth { .. } => {}
             }
         }
         Ok(Contents { revision, cluster, keys, leases, bytes })

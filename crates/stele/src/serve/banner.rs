@@ -47,6 +47,7 @@ fn readiness(info: &ServerInfo) -> serde_json::Value {
         "dns": address(info.dns),
         "metastore": address(info.metastore),
         "data": info.data.display().to_string(),
+        "store": info.store,
         "pid": std::process::id(),
     })
 }
@@ -68,6 +69,9 @@ fn banner(info: &ServerInfo, memory: Size) -> String {
     }
     let lifetime = if info.ephemeral { "  temporary, removed at exit" } else { "" };
     lines.push(format!("  data    {}{lifetime}", info.data.display()));
+    if let Some(store) = &info.store {
+        lines.push(format!("  store   {store}  files of tables"));
+    }
     lines.push(format!("  memory  {memory}"));
     let open = [info.grpc, info.http, info.metastore]
         .into_iter()
@@ -127,6 +131,7 @@ mod tests {
             dns: None,
             metastore: None,
             data: "d\"ir".into(),
+            store: None,
             ephemeral: true,
             tls: false,
             client_certificates: false,

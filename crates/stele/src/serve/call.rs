@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
@@ -17,7 +18,7 @@ use hyper::service::Service;
 use pin_project_lite::pin_project;
 use rustls::pki_types::CertificateDer;
 use stele_grpc::memory::CallMemory;
-use stele_grpc::{ResponseFuture, Services, offload};
+use stele_grpc::{ResponseFuture, Services, offload, respond_now};
 use stele_metastore::etcd;
 use stele_mounttable::identity::PeerCertificate;
 use stele_mounttable::proto;
@@ -26,6 +27,7 @@ use tonic::{Code, Status};
 
 use super::limits::Limits;
 use super::metrics::{Method, Metrics};
+use super::operator;
 use super::outgoing::{Outgoing, Reservation};
 use super::request::RequestBody;
 use super::shutdown::Phases;
@@ -49,14 +51,22 @@ pub struct Calls {
     phases: &'static Phases,
     /// The certificate of this connection's client.
     certificate: Option<PeerCertificate>,
+    /// Whether this connection's client may administer the server.
+    operator: bool,
 }
 
 impl Calls {
     pub fn new(services: Services, metrics: &'static Metrics, phases: &'static Phases) -> Calls {
-        Calls { services, metrics, phases, certificate: None }
+        Calls { services, metrics, phases, certificate: None, operator: false }
+    }
+
+    pub fn with_peer(mut self, client: SocketAddr) -> Calls {
+        self.operator |= operator::is_local(client);
+        self
     }
 
     pub fn with_certificate(mut self, certificate: Option<CertificateDer<'static>>) -> Calls {
+        self.operator |= certificate.is_some();
         self.certificate = certificate.map(PeerCertificate);
         self
     }
@@ -78,7 +88,10 @@ impl Service<Request<Incoming>> for Calls {
             request.extensions_mut().insert(certificate.clone());
         }
         Call {
-            answer: self.services.call(request),
+            answer: match self.operator || !operator::is_guarded(request.uri().path()) {
+                true => self.services.call(request),
+                false => respond_now(operator::refusal().into_http()),
+            },
             limits: Limits::new(deadline, &self.phases.ending),
             record: Some(record),
         }

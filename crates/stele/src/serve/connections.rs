@@ -49,6 +49,9 @@ const HEADERS_BYTES_MAX: u32 = 16 << 10;
 /// How far a response may run ahead of its connection.
 const SEND_BUFFER_BYTES: usize = 512 << 10;
 
+/// The first byte of a TLS connection, which no HTTP connection starts with.
+const TLS_HANDSHAKE: u8 = 0x16;
+
 /// The protocol of a port's connections.
 #[derive(Clone)]
 pub enum Protocol {
@@ -102,14 +105,15 @@ impl Protocol {
         }
     }
 
-    /// Attaches the client's address, for the pages that need it.
+    /// Attaches the client's address, for the pages and calls that need it.
     fn with_peer(self, address: SocketAddr) -> Protocol {
         match self {
             Protocol::Http(Pages { router, metrics }) => {
                 let router = router.layer(Extension(Peer(address)));
                 Protocol::Http(Pages { router, metrics })
             }
-            grpc => grpc,
+            Protocol::Grpc(calls) => Protocol::Grpc(calls.with_peer(address)),
+            both => both,
         }
     }
 }
@@ -122,6 +126,8 @@ pub struct Peer(pub SocketAddr);
 pub struct Acceptor {
     pub listener: TcpListener,
     pub tls: Option<TlsAcceptor>,
+    /// Whether connections without TLS are accepted beside those with it.
+    pub plain_text: bool,
     pub protocol: Protocol,
     pub counters: &'static Connections,
     pub metrics: &'static Metrics,
@@ -136,10 +142,11 @@ impl Acceptor {
     pub async fn run(self) {
         while let Some((connection, permit)) = self.next().await {
             let open = self.counters.open();
-            let (protocol, tls) = (self.protocol.clone(), self.tls.clone());
+            let (protocol, plain_text) = (self.protocol.clone(), self.plain_text);
+            let tls = self.tls.clone();
             let shared = Shared { phases: self.phases, streams: Streams { metrics: self.metrics } };
             self.tasks.spawn(async move {
-                let served = serve(connection, protocol, tls, shared);
+                let served = serve(connection, protocol, tls, plain_text, shared);
                 let served = shared.phases.closing.run_until_cancelled(served);
                 if let Some(Err(error)) = served.await {
                     // Clients disconnect all the time, so this is logged only at debug
@@ -188,6 +195,7 @@ async fn serve(
     connection: TcpStream,
     protocol: Protocol,
     tls: Option<TlsAcceptor>,
+    plain_text: bool,
     shared: Shared,
 ) -> ServeResult {
     listen::prepare(&connection)?;
@@ -199,7 +207,7 @@ async fn serve(
     if peeked.transpose()?.transpose()?.is_none_or(|bytes| bytes == 0) {
         return Ok(());
     }
-    match tls {
+    match tls.filter(|_| !plain_text || first[0] == TLS_HANDSHAKE) {
         None => serve_plain(connection, protocol, shared).await,
         Some(tls) => {
             let handshake = Box::pin(timeout(timeouts().handshake, tls.accept(connection)));

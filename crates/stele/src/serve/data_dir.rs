@@ -9,6 +9,7 @@ use stele_engine::{Options, Store};
 use tempfile::TempDir;
 
 use super::disk::ServerDisk;
+use super::object_store::ObjectStore;
 use super::settings::{Data, EffectiveSettings};
 use super::shares::Shares;
 use super::timeouts::timeouts;
@@ -51,8 +52,13 @@ impl DataDir {
         self.temporary.is_some()
     }
 
-    pub fn open_store(&self, settings: &EffectiveSettings) -> anyhow::Result<Store> {
+    pub fn open_store(
+        &self,
+        settings: &EffectiveSettings,
+        objects: Option<&ObjectStore>,
+    ) -> anyhow::Result<Store> {
         let mut options = engine_options(settings);
+        options.objects.store = objects.map(ObjectStore::fragments);
         options.log.sync = !self.is_temporary();
         let world = World { files: Arc::new(ServerDisk), ..World::real() };
         Store::open(&self.path, options, world)

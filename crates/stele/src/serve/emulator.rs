@@ -1,10 +1,12 @@
 //! `stele emulator`: a drop-in replacement for Google's Bigtable emulator, with the same
 //! flags and output. No data is kept.
 
+use std::time::Duration;
+
 use anyhow::{Context, anyhow, bail};
 
 use super::banner::Audience;
-use super::settings::{EffectiveSettings, Flags, PartialSettings, Port};
+use super::settings::{EffectiveSettings, Flags, PartialSettings, Port, TimeSpan};
 use crate::Outcome;
 
 const HELP: &str = "\
@@ -84,6 +86,7 @@ impl Address {
             http_port: Some(Port::Off),
             dns_port: Some(Port::Off),
             metastore_port: Some(Port::Off),
+            keep_deleted: Some(TimeSpan(Duration::ZERO)),
             ..PartialSettings::default()
         };
         EffectiveSettings::resolve(Flags { config: None, settings: given })

@@ -11,6 +11,7 @@ use stele_metastore::Node;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use super::object_store::ObjectStore;
 use super::shutdown::Phases;
 use crate::output::things;
 
@@ -22,6 +23,7 @@ const INTERVAL: Duration = Duration::from_millis(200);
 pub struct Components {
     pub store: Arc<Store>,
     pub metastore: Option<Arc<Node>>,
+    pub objects: Option<Arc<ObjectStore>>,
     pub phases: &'static Phases,
 }
 
@@ -75,6 +77,8 @@ impl Components {
         let named = |table| Some(tables.get(table).cloned().unwrap_or_default());
         let failing = failures.iter().map(|failure| match &failure.work {
             Work::Compact { table, .. } => FailingWork::new("compaction", named(table), failure),
+            Work::Split { table, .. } => FailingWork::new("split", named(table), failure),
+            Work::Join { table, .. } => FailingWork::new("join", named(table), failure),
             Work::Flush { table, .. } => FailingWork::new("flush", named(table), failure),
             Work::FlushAll => FailingWork::new("flush", None, failure),
         });
@@ -92,6 +96,7 @@ impl Components {
                  verify` on a copy, and restore from a backup"
             ));
         }
+        warnings.extend(self.objects.as_ref().and_then(|objects| objects.warning()));
         warnings
     }
 }
@@ -242,7 +247,8 @@ mod tests {
         let options = stele_engine::Options::default();
         let store = Arc::new(Store::open("/store".as_ref(), options, world).unwrap());
         let phases: &'static Phases = Box::leak(Box::default());
-        let components = Components { store: store.clone(), metastore: None, phases };
+        let components =
+            Components { store: store.clone(), metastore: None, objects: None, phases };
         let (reporter, service) = tonic_health::server::health_reporter();
         let tables = Reporter::new(reporter, ["service"]).await;
         let reporters = Reporters { tables, metastore: None };

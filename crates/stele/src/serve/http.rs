@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{StatusCode, Uri, header};
 use axum::response::{Html, IntoResponse};
 use axum::routing::get;
 
@@ -12,6 +12,7 @@ use super::health::{Components, Failure};
 use super::inject::Injector;
 use super::metrics::{self, Metrics};
 use super::status::{self, ServerInfo};
+use super::tablets_page;
 
 /// The state that the pages show.
 #[derive(Clone)]
@@ -27,6 +28,7 @@ pub fn router(state: PageState) -> Router {
         .route("/", get(status_page))
         .route("/health", get(health))
         .route("/metrics", get(metrics_page))
+        .route(tablets_page::ROUTE, get(tablets))
         .with_state(state)
 }
 
@@ -67,12 +69,25 @@ async fn metrics_page(State(state): State<PageState>) -> impl IntoResponse {
     let injected = state.injector.as_ref().map(|injector| injector.totals());
     let failing = state.components.failing_work();
     let stats = state.components.store.stats();
-    let text = metrics::render(state.metrics, &stats, &health, &failing, injected);
+    let tables = state.components.store.tablet_summaries();
+    let mut text = metrics::render(state.metrics, &stats, &tables, &health, &failing, injected);
+    if let Some(objects) = &state.components.objects {
+        let mut of_objects = stele_metrics::Text::with_capacity(4 << 10);
+        objects.write_metrics(&mut of_objects);
+        text += &of_objects.into_string();
+    }
     ([(header::CONTENT_TYPE, stele_metrics::CONTENT_TYPE)], text)
 }
 
 async fn status_page(State(state): State<PageState>) -> impl IntoResponse {
     Html(status::page(&state))
+}
+
+async fn tablets(State(state): State<PageState>, uri: Uri) -> impl IntoResponse {
+    match tablets_page::page(&state.components.store, uri.path()) {
+        Some(page) => Html(page).into_response(),
+        None => (StatusCode::NOT_FOUND, "table not found\n").into_response(),
+    }
 }
 
 #[cfg(test)]

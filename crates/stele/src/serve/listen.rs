@@ -34,6 +34,7 @@ pub struct Ports {
     pub grpc: Option<ListeningPort>,
     pub http: Option<ListeningPort>,
     pub metastore: Option<ListeningPort>,
+    pub metastore_metrics: Option<ListeningPort>,
     pub tls: bool,
 }
 
@@ -41,6 +42,8 @@ pub struct Ports {
 pub struct ListeningPort {
     pub listeners: Vec<TcpListener>,
     pub tls: Option<TlsAcceptor>,
+    /// Whether connections without TLS are accepted beside those with it.
+    pub plain_text: bool,
 }
 
 impl ListeningPort {
@@ -58,14 +61,24 @@ impl Ports {
         let grpc = bind(settings, settings.grpc_port, "--grpc-port", &[b"h2"]).await?;
         let http = bind(settings, settings.http_port, "--http-port", &[b"http/1.1"]).await?;
         let either: [&[u8]; 2] = [b"h2", b"http/1.1"];
-        let metastore =
+        let mut metastore =
             bind(settings, settings.metastore_port, "--metastore-port", &either).await?;
+        if let Some(port) = &mut metastore {
+            port.plain_text = settings.metastore.plain_text;
+        }
+        let flag = "--metastore-metrics-port";
+        let mut metastore_metrics =
+            bind(settings, settings.metastore.metrics_port, flag, &[b"http/1.1"]).await?;
+        if let Some(port) = &mut metastore_metrics {
+            port.tls = None;
+            tracing::info!(address = %port.address()?, "metrics of the metastore");
+        }
         if grpc.is_none() && http.is_none() && metastore.is_none() {
             bail!(
                 "--grpc-port, --http-port and --metastore-port are all off: nothing would listen"
             );
         }
-        Ok(Ports { grpc, http, metastore, tls: settings.tls.is_some() })
+        Ok(Ports { grpc, http, metastore, metastore_metrics, tls: settings.tls.is_some() })
     }
 }
 
@@ -79,7 +92,7 @@ async fn bind(
     let Port::Number(port) = port else { return Ok(None) };
     let tls = settings.tls.as_ref().map(|tls| tls::acceptor(tls, alpn)).transpose()?;
     let listeners = listen_all(&settings.listen, port, flag).await?;
-    Ok(Some(ListeningPort { listeners, tls }))
+    Ok(Some(ListeningPort { listeners, tls, plain_text: false }))
 }
 
 /// Listens on every address that the host name resolves to. Skips addresses that this

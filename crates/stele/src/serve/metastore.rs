@@ -24,8 +24,10 @@ use pin_project_lite::pin_project;
 use stele_engine::world::World;
 use stele_grpc::{Services, is_grpc};
 use stele_metastore::Node;
+use stele_metastore::auth::TokenKind;
+use stele_metastore::backup::Schedule;
 use stele_metastore::etcd::{self, Etcd};
-use stele_metastore::node::{self, Retention};
+use stele_metastore::node::{self, BackupSettings, Retention};
 use tokio::time::{Instant, timeout};
 
 use super::banner::reachable;
@@ -35,18 +37,22 @@ use super::data_dir::DataDir;
 use super::disk::ServerDisk;
 use super::health::Reporter;
 use super::metrics;
-use super::settings::{ClusterId, EffectiveSettings, PartialSettings, Size};
+use super::peers::Peers;
+use super::settings::{ClusterId, EffectiveSettings, PartialSettings, Port, Size};
 use super::shares::Shares;
 
 /// The metastore's directory within the server's data directory.
 pub const DIR: &str = "metastore";
 /// The services whose health is reported.
-const SERVICES: [&str; 6] = [
+const SERVICES: [&str; 9] = [
     "etcdserverpb.KV",
     "etcdserverpb.Watch",
     "etcdserverpb.Lease",
     "etcdserverpb.Cluster",
     "etcdserverpb.Maintenance",
+    "etcdserverpb.Auth",
+    "v3lockpb.Lock",
+    "v3electionpb.Election",
     "stele.metastore.v1.Metastore",
 ];
 /// How long shutdown waits for calls to release the node, and how often it checks.
@@ -54,18 +60,42 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// How long shutdown waits for a purge in progress.
 const PURGE_WAIT: Duration = Duration::from_secs(10);
+const BACKUP_EVERY: Duration = Duration::from_secs(3600);
+const BACKUPS_KEPT: usize = 7;
+const SLOW_REQUEST: Duration = Duration::from_millis(100);
 
 /// The settings of the metastore.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct MetastoreSettings {
     cluster: Option<ClusterId>,
     /// 0 means no limit.
     quota: Size,
     retention: Retention,
+    backup: Option<BackupSettings>,
+    slow_request: Duration,
+    /// As given; `None` means the default.
+    progress_interval: Option<Duration>,
+    request_max: Option<Size>,
+    txn_ops_max: Option<u32>,
+    auth_token: Option<String>,
+    pub metrics_port: Port,
+    /// Accepts plain text beside TLS.
+    pub plain_text: bool,
+    /// The URL for clients, instead of the address that the port listens on.
+    url: Option<String>,
+    peers: Option<Peers>,
 }
 
+/// The bounds of `--metastore-max-request`: a proposal must fit into a log entry.
+const REQUEST_MIN: Size = Size(64 << 10);
+const REQUEST_MAX: Size = Size(16 << 20);
+/// The minimum of `--metastore-progress`, as in etcd.
+const PROGRESS_MIN: Duration = Duration::from_millis(100);
+/// The pages that the metrics port serves.
+const PROBES: [&str; 5] = ["/metrics", "/health", "/livez", "/readyz", "/version"];
+
 impl MetastoreSettings {
-    pub fn new(given: &PartialSettings) -> MetastoreSettings {
+    pub fn new(given: &PartialSettings) -> anyhow::Result<MetastoreSettings> {
         let mut retention = Retention::default();
         if let Some(time) = given.metastore_retention {
             retention = retention.of_age(time.0);
@@ -73,11 +103,54 @@ impl MetastoreSettings {
         if let Some(size) = given.metastore_history {
             retention.bytes_max = i64::try_from(size.0).unwrap_or(i64::MAX);
         }
-        MetastoreSettings {
+        Ok(MetastoreSettings {
             cluster: given.metastore_cluster,
             quota: given.metastore_quota.unwrap_or(Size(0)),
             retention,
+            backup: given.metastore_backup.clone().map(|location| {
+                let every = given.metastore_backup_every.map_or(BACKUP_EVERY, |time| time.0);
+                BackupSettings {
+                    location,
+                    every: (!every.is_zero()).then_some(every),
+                    keep: given.metastore_backup_keep.unwrap_or(BACKUPS_KEPT),
+                }
+            }),
+            slow_request: given.metastore_slow_request.map_or(SLOW_REQUEST, |time| time.0),
+            progress_interval: given.metastore_progress.map(|time| time.0),
+            request_max: given.metastore_max_request,
+            txn_ops_max: given.metastore_max_txn_ops,
+            auth_token: given.auth_token.clone(),
+            metrics_port: given.metastore_metrics_port.unwrap_or(Port::Off),
+            plain_text: given.metastore_plain_text.unwrap_or(false),
+            url: given.metastore_url.clone(),
+            peers: Peers::new(given)?,
+        })
+    }
+
+    /// Fills in the options of etcd's API. Refuses values that cannot work.
+    fn options(&self, mut options: etcd::Options) -> anyhow::Result<etcd::Options> {
+        if let Some(interval) = self.progress_interval {
+            if interval < PROGRESS_MIN {
+                anyhow::bail!("--metastore-progress {interval:?} is too short: use 100ms or more");
+            }
+            options.progress_interval = interval;
         }
+        if let Some(size) = self.request_max {
+            if !(REQUEST_MIN.0..=REQUEST_MAX.0).contains(&size.0) {
+                anyhow::bail!("--metastore-max-request {size} is out of range: use 64KiB to 16MiB");
+            }
+            options.request_bytes_max = usize::try_from(size.0)?;
+        }
+        if let Some(ops) = self.txn_ops_max {
+            if ops == 0 {
+                anyhow::bail!("--metastore-max-txn-ops must be at least 1");
+            }
+            options.txn_ops_max = ops as usize;
+        }
+        if let Some(kind) = &self.auth_token {
+            options.tokens = TokenKind::parse(kind).context("--auth-token")?;
+        }
+        Ok(options)
     }
 }
 
@@ -85,6 +158,7 @@ impl MetastoreSettings {
 pub struct Metastore {
     node: Arc<Node>,
     etcd: Etcd,
+    backups: Option<Schedule>,
 }
 
 impl Metastore {
@@ -97,8 +171,15 @@ impl Metastore {
         let world = World { files: Arc::new(ServerDisk), ..World::real() };
         let mut node_settings = node::NodeSettings::new(dir.clone(), world);
         node_settings.sync = !data_dir.is_temporary();
-        let MetastoreSettings { cluster, quota, retention } = settings.metastore;
+        let MetastoreSettings { cluster, quota, retention, backup, slow_request, .. } =
+            settings.metastore.clone();
+        let (url, peers) = (settings.metastore.url.clone(), settings.metastore.peers.clone());
+        node_settings.backup = backup;
+        node_settings.slow_request = slow_request;
         node_settings.cluster_id = cluster.map(|id| id.0);
+        if let Some(peers) = &peers {
+            peers.join(&mut node_settings).await?;
+        }
         node_settings.quota_bytes = i64::try_from(quota.0).unwrap_or(i64::MAX);
         node_settings.retention = retention;
         let shares = Shares::of(settings);
@@ -111,12 +192,17 @@ impl Metastore {
         let node = Arc::new(node);
         let scheme = if settings.tls.is_some() { "https" } else { "http" };
         let options = etcd::Options {
-            client_urls: vec![format!("{scheme}://{}", reachable(address))],
+            client_urls: vec![url.unwrap_or(format!("{scheme}://{}", reachable(address)))],
+            name: peers.as_ref().map_or("default", Peers::name).to_string(),
+            peer_urls: peers.iter().map(Peers::url).collect(),
+            other_members: peers.iter().flat_map(Peers::others).collect(),
             response_bytes_max: usize::try_from(shares.responses).unwrap_or(usize::MAX),
             process_numbers: metrics::process_numbers,
             ..etcd::Options::default()
         };
-        Ok(Metastore { etcd: Etcd::new(node.clone(), options), node })
+        let options = settings.metastore.options(options)?;
+        let backups = Schedule::start(&node).context("--metastore-backup")?;
+        Ok(Metastore { etcd: Etcd::new(node.clone(), options), node, backups })
     }
 
     /// Returns all gRPC services and their health reporter.
@@ -130,6 +216,12 @@ impl Metastore {
         &self.node
     }
 
+    /// Returns the pages of the metrics port.
+    pub fn probes(&self) -> Router {
+        let probe = |router: Router, path| router.route_service(path, self.etcd.service());
+        PROBES.into_iter().fold(Router::new(), probe)
+    }
+
     /// Returns the routes that are not gRPC.
     pub fn pages(&self) -> Router {
         let pages = Router::new().fallback_service(self.etcd.service());
@@ -138,8 +230,8 @@ impl Metastore {
 
     /// Flushes everything to disk. Everything acknowledged is durable already.
     pub async fn close(self) -> anyhow::Result<()> {
-        let Metastore { mut node, etcd } = self;
-        drop(etcd);
+        let Metastore { mut node, etcd, backups } = self;
+        drop((etcd, backups));
         let deadline = Instant::now() + CLOSE_TIMEOUT;
         loop {
             match Arc::try_unwrap(node) {

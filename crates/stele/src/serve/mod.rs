@@ -2,18 +2,22 @@
 //!
 //! Startup (`process`): flags, environment and file are resolved (`settings`), the ports
 //! are bound (`listen`), and the store is opened (`data_dir`) on a disk that notifies the
-//! runtime before it blocks (`disk`). Once connections are accepted (`server`,
+//! runtime before it blocks (`disk`), with its files in an `object_store` if one is given. Once connections are accepted (`server`,
 //! `connections`), the `banner` is printed. A call: its bytes are charged to the request
 //! memory as they arrive (`request`), it is counted and bounded (`call`, `limits`,
-//! `metrics`), and one of the `services` answers it. Shutdown (`shutdown`): calls finish
-//! and the store is closed.
+//! `metrics`), and one of the `services` answers it (`definitions` changes locality groups); some only to an `operator`. Shutdown
+//! (`shutdown`): calls finish and the store is closed. People see the state of the server
+//! on pages (`http`, `status`, `tablets_page`). Expired backups and deleted tables are
+//! removed in the background (`expiry`).
 
 mod banner;
 mod call;
 mod connections;
 mod data_dir;
+mod definitions;
 mod disk;
 pub mod emulator;
+mod expiry;
 mod gather;
 mod health;
 mod http;
@@ -23,11 +27,16 @@ mod limits;
 mod listen;
 mod logs;
 mod metastore;
+pub mod metastore_only;
 mod metrics;
 mod min_rate;
 mod monitored_io;
 pub mod names;
+mod native_rules;
+mod object_store;
+mod operator;
 mod outgoing;
+mod peers;
 mod process;
 mod request;
 mod resident;
@@ -39,11 +48,13 @@ mod shutdown;
 mod sites;
 mod status;
 mod stream;
+mod tablets_page;
 mod timeouts;
 mod tls;
 mod upload;
 
 pub use self::metastore::DIR as METASTORE_DIR;
+pub use self::object_store::object_store_of;
 pub use self::process::run;
-pub use self::settings::{ClusterId, Flags};
+pub use self::settings::{ClusterId, Flags, Size};
 pub use self::sites::Sites;

@@ -11,6 +11,7 @@ use super::data_dir::DataDir;
 use super::listen::{self, Ports};
 use super::metastore::Metastore;
 use super::names::DnsPort;
+use super::object_store::ObjectStore;
 use super::server::Server;
 use super::settings::{EffectiveSettings, Flags};
 use super::shutdown::Signals;
@@ -60,11 +61,13 @@ async fn serve(settings: &EffectiveSettings, audience: Audience) -> anyhow::Resu
     let injector = settings.injector()?;
     let dns = DnsPort::bind(&settings.names, &settings.listen).await?;
     let data_dir = DataDir::prepare(&settings.data)?;
-    let store = Arc::new(data_dir.open_store(settings)?);
+    let objects = ObjectStore::open(settings.store.as_ref(), &data_dir)?;
+    let store = Arc::new(data_dir.open_store(settings, objects.as_deref())?);
     let info = ServerInfo {
         dns: dns.address(),
         client_certificates: settings.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some()),
         fault_rules: injector.as_ref().map(|injector| injector.rules().rules.len()),
+        store: objects.as_ref().map(|objects| objects.address()),
         ..ServerInfo::new(&ports, &data_dir)?
     };
     let info = Arc::new(info);
@@ -73,7 +76,8 @@ async fn serve(settings: &EffectiveSettings, audience: Audience) -> anyhow::Resu
         None => None,
     };
     let server =
-        Server::start(settings, store, metastore, ports, dns, info.clone(), injector).await?;
+        Server::start(settings, (store, objects), metastore, ports, dns, info.clone(), injector)
+            .await?;
     banner::print_ready(audience, &info, settings.memory);
     let signal = signals.first(&data_dir).await;
     tracing::info!(signal, "shutting down");

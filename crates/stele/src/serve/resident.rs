@@ -43,12 +43,15 @@ impl Sampler {
         Ok(Sampler { statm: File::open("/proc/self/statm")?, page_bytes })
     }
 
+    /// Returns the resident memory without the pages of files, which are those of the
+    /// program itself.
     fn resident_bytes(&self) -> Option<u64> {
         let mut line = [0; 128];
         let len = self.statm.read_at(&mut line, 0).ok()?;
         let line = std::str::from_utf8(&line[..len]).ok()?;
-        let pages: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
-        Some(pages * self.page_bytes)
+        let mut pages = line.split_ascii_whitespace().skip(1).map(str::parse::<u64>);
+        let (resident, of_files) = (pages.next()?.ok()?, pages.next()?.ok()?);
+        Some(resident.saturating_sub(of_files) * self.page_bytes)
     }
 }
 

@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use super::call::Calls;
 use super::connections::{Acceptor, Pages, Protocol};
+use super::expiry;
 use super::health::{Components, Reporters};
 use super::http::{self, PageState};
 use super::inject::{self, Injector};
@@ -23,6 +24,7 @@ use super::listen::{self, ListeningPort, Ports};
 use super::metastore::{Both, Metastore};
 use super::metrics::{Connections, Metrics};
 use super::names::{self, DnsPort};
+use super::object_store::ObjectStore;
 use super::services;
 use super::settings::EffectiveSettings;
 use super::shares::Shares;
@@ -49,14 +51,14 @@ pub struct Server {
 impl Server {
     pub async fn start(
         settings: &EffectiveSettings,
-        store: Arc<Store>,
+        (store, objects): (Arc<Store>, Option<Arc<ObjectStore>>),
         metastore: Option<Metastore>,
         ports: Ports,
         dns: DnsPort,
         info: Arc<ServerInfo>,
         injector: Option<Arc<Injector>>,
     ) -> anyhow::Result<Server> {
-        let tables = Tables::new(store.clone());
+        let tables = Tables::new(store.clone()).keeping_deleted(settings.keep_deleted);
         let api = Api::new(tables.clone())?;
         // Leaked on purpose: tasks share these for the life of the process without
         // reference counting.
@@ -67,9 +69,15 @@ impl Server {
         let tasks = TaskTracker::new();
         let names = names::start(&settings.names, &api, dns, phases, &tasks).await?;
         let catalogues = settings.catalogue.then(|| open_catalogues(&tables)).transpose()?;
-        let (grpc, reporter) = services::grpc(&api, catalogues, names).await?;
+        tasks.spawn(expiry::sweep(tables.clone(), phases));
+        let (grpc, reporter) = services::grpc(&api, tables, catalogues, names).await?;
         let node = metastore.as_ref().map(|metastore| metastore.node().clone());
-        let components = Components { store: store.clone(), metastore: node, phases };
+        let components = Components { store: store.clone(), metastore: node, objects, phases };
+        if let Some(objects) = components.objects.clone()
+            && let Some(interval) = settings.store.as_ref().and_then(|store| store.gc)
+        {
+            tasks.spawn(objects.collect_every(interval, store.clone(), phases));
+        }
         let state =
             PageState { components: components.clone(), metrics, info, injector: injector.clone() };
         let with_faults = |services: Services| match injector.clone() {
@@ -93,6 +101,8 @@ impl Server {
             let pages = Pages { router: sites.guard(router), metrics };
             let both = Protocol::Both(Both { calls, pages });
             served.push((ports.metastore, both, &metrics.metastore));
+            let probes = Pages { router: sites.guard(metastore.probes()), metrics };
+            served.push((ports.metastore_metrics, Protocol::Http(probes), &metrics.http));
         }
         tasks.spawn(health.clone().follow(components));
         let server = Server { store, metastore, health, metrics, phases, tasks };
@@ -116,6 +126,7 @@ impl Server {
             let acceptor = Acceptor {
                 listener,
                 tls: port.tls.clone(),
+                plain_text: port.plain_text,
                 protocol: protocol.clone(),
                 counters,
                 metrics: self.metrics,

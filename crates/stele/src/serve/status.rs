@@ -6,10 +6,13 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use stele_engine::TabletSummary;
+
 use super::data_dir::DataDir;
 use super::http::PageState;
 use super::listen::{ListeningPort, Ports};
 use super::metrics::Process;
+use super::tablets_page;
 use crate::output::{bytes, count, things};
 
 /// The addresses and the data directory of a server.
@@ -20,6 +23,8 @@ pub struct ServerInfo {
     pub dns: Option<SocketAddr>,
     pub metastore: Option<SocketAddr>,
     pub data: PathBuf,
+    /// The address of the object store with the files of tables, if there is one.
+    pub store: Option<String>,
     pub ephemeral: bool,
     pub tls: bool,
     /// Whether clients must present a certificate.
@@ -38,6 +43,7 @@ impl ServerInfo {
             dns: None,
             metastore: address(&ports.metastore)?,
             data: data_dir.path.clone(),
+            store: None,
             ephemeral: data_dir.is_temporary(),
             tls: ports.tls,
             client_certificates: false,
@@ -52,27 +58,40 @@ td,th{padding:.15rem 1.2rem .15rem 0;text-align:left;font-weight:normal}\
 th{color:#666}td.n{text-align:right;font-variant-numeric:tabular-nums}code{background:#f3f3f3}";
 
 pub fn page(state: &PageState) -> String {
-    let mut page = Page(String::with_capacity(8 << 10));
-    let version = env!("CARGO_PKG_VERSION");
-    page.raw("<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">");
-    page.raw("<meta name=\"viewport\" content=\"width=device-width\"><title>Stele</title>");
-    page.raw(&format!("<style>{STYLE}</style><h1>Stele {version}</h1>"));
+    let mut page = Page::begin(&format!("Stele {}", env!("CARGO_PKG_VERSION")));
     page.server(state);
     page.store(state);
+    page.tables(&state.components.store.tablet_summaries());
     page.calls(state);
     page.raw("<p><a href=\"/traces\">traces</a> · <a href=\"/metrics\">metrics</a> · <a href=\"/health\">health</a></html>");
-    page.0
+    page.finish()
 }
 
-struct Page(String);
+/// A page in HTML.
+pub struct Page(String);
 
 impl Page {
-    fn raw(&mut self, html: &str) {
+    /// Starts a page with a heading.
+    pub fn begin(heading: &str) -> Page {
+        let mut page = Page(String::with_capacity(8 << 10));
+        page.raw("<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">");
+        page.raw("<meta name=\"viewport\" content=\"width=device-width\"><title>Stele</title>");
+        page.raw(&format!("<style>{STYLE}</style><h1>"));
+        page.text(heading);
+        page.raw("</h1>");
+        page
+    }
+
+    pub fn finish(self) -> String {
+        self.0
+    }
+
+    pub fn raw(&mut self, html: &str) {
         self.0.push_str(html);
     }
 
     /// Appends arbitrary text, escaped.
-    fn text(&mut self, text: impl Display) {
+    pub fn text(&mut self, text: impl Display) {
         for character in text.to_string().chars() {
             match character {
                 '<' => self.0.push_str("&lt;"),
@@ -103,6 +122,11 @@ impl Page {
         }
         let lifetime = if info.ephemeral { "temporary, removed at exit" } else { "durable" };
         self.line("data", format!("{} ({lifetime})", info.data.display()));
+        if let Some(objects) = &state.components.objects {
+            let (used, limit) = objects.cached_bytes();
+            self.line("object store", objects.address());
+            self.line("disk cache", format!("{} of {}", bytes(used), bytes(limit)));
+        }
         self.line("transport", if info.tls { "TLS" } else { "plain text" });
         let clients = match info.client_certificates {
             true => "anyone with a certificate of the client CA can read and write everything",
@@ -149,6 +173,27 @@ impl Page {
         self.raw("</table>");
     }
 
+    fn tables(&mut self, tables: &[TabletSummary]) {
+        if tables.is_empty() {
+            return;
+        }
+        self.raw("<h2>Tables</h2><table><tr><th>table<th>tablets<th>on disk<th>largest tablet");
+        for table in tables {
+            self.raw("<tr><td>");
+            tablets_page::link(self, &table.table);
+            let sizes = [bytes(table.disk_bytes), bytes(table.largest_bytes)];
+            self.number(count(table.tablets as u64));
+            sizes.into_iter().for_each(|size| self.number(size));
+        }
+        self.raw("</table>");
+    }
+
+    /// Appends a cell of a table, aligned to the right.
+    pub fn number(&mut self, value: impl Display) {
+        self.raw("<td class=\"n\">");
+        self.text(value);
+    }
+
     fn calls(&mut self, state: &PageState) {
         self.raw("<h2>Calls</h2><table><tr><th>method<th>calls<th>failed<th>mean");
         for method in state.metrics.methods.all() {
@@ -161,8 +206,7 @@ impl Page {
             self.raw("<tr><td>");
             self.text(&method.path);
             for value in [count(calls), count(failed), format!("{} µs", count(mean))] {
-                self.raw("<td class=\"n\">");
-                self.text(value);
+                self.number(value);
             }
         }
         self.raw("</table>");

@@ -8,8 +8,8 @@ use anyhow::{Context, anyhow, bail};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
-use tokio_rustls::TlsAcceptor;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
 use webpki::EndEntityCert;
 
 use super::settings::Tls;
@@ -28,7 +28,8 @@ pub fn acceptor(tls: &Tls, protocols: &[&[u8]]) -> anyhow::Result<TlsAcceptor> {
     let key = PrivateKeyDer::from_pem_slice(key.expose())
         .map_err(|error| anyhow!("--tls-key {}: {error}", tls.key.display()))?;
     let config = match &tls.client_ca {
-        Some(path) => ServerConfig::builder().with_client_cert_verifier(client_verifier(path)?),
+        Some(path) => ServerConfig::builder()
+            .with_client_cert_verifier(client_verifier(path, "--tls-client-ca")?),
         None => ServerConfig::builder().with_no_client_auth(),
     };
     let mut config = config.with_single_cert(chain, key).with_context(|| {
@@ -36,6 +37,27 @@ pub fn acceptor(tls: &Tls, protocols: &[&[u8]]) -> anyhow::Result<TlsAcceptor> {
     })?;
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+/// Returns both sides of connections on which each side shows a certificate that one of
+/// the authorities has signed.
+pub fn mutual(cert: &Path, key: &Path, ca: &Path) -> anyhow::Result<(TlsConnector, TlsAcceptor)> {
+    let (cert_flag, key_flag) = ("--metastore-peer-cert", "--metastore-peer-key");
+    let ca_flag = "--metastore-peer-ca";
+    let chain = certificates(cert, cert_flag)?;
+    let secret = private::read_secret(key).map_err(|error| anyhow!("{key_flag} {error:#}"))?;
+    let secret = PrivateKeyDer::from_pem_slice(secret.expose())
+        .map_err(|error| anyhow!("{key_flag} {}: {error}", key.display()))?;
+    let pair = || format!("{cert_flag} {} with {key_flag} {}", cert.display(), key.display());
+    let accepts = ServerConfig::builder()
+        .with_client_cert_verifier(client_verifier(ca, ca_flag)?)
+        .with_single_cert(chain.clone(), secret.clone_key())
+        .with_context(pair)?;
+    let connects = ClientConfig::builder()
+        .with_root_certificates(roots(ca, ca_flag)?)
+        .with_client_auth_cert(chain, secret)
+        .with_context(pair)?;
+    Ok((TlsConnector::from(Arc::new(connects)), TlsAcceptor::from(Arc::new(accepts))))
 }
 
 /// Returns the DNS names of the server's certificate.
@@ -48,14 +70,18 @@ pub fn certificate_names(tls: &Tls) -> anyhow::Result<Vec<String>> {
 
 fn client_verifier(
     path: &Path,
+    flag: &str,
 ) -> anyhow::Result<Arc<dyn rustls::server::danger::ClientCertVerifier>> {
-    let flag = "--tls-client-ca";
+    let verifier = WebPkiClientVerifier::builder(Arc::new(roots(path, flag)?));
+    verifier.build().with_context(|| format!("{flag} {}", path.display()))
+}
+
+fn roots(path: &Path, flag: &str) -> anyhow::Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     for authority in certificates(path, flag)? {
         roots.add(authority).with_context(|| format!("{flag} {}", path.display()))?;
     }
-    let verifier = WebPkiClientVerifier::builder(Arc::new(roots));
-    verifier.build().with_context(|| format!("{flag} {}", path.display()))
+    Ok(roots)
 }
 
 fn certificates(path: &Path, flag: &str) -> anyhow::Result<Vec<CertificateDer<'static>>> {

@@ -1,14 +1,15 @@
 //! The commands for tables and families.
 
 use std::io;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use stele_bigtable_client::{FamilyChange, GcRule, NewTable};
 
-use super::render;
+use super::{backups, render, schema, tablets};
 use crate::Outcome;
 use crate::confirm::confirm;
-use crate::connect::{BigtableServer, with_hint};
+use crate::connect::{BigtableServer, TabletsError, with_hint};
 use crate::escape::Typed;
 use crate::output::print_line;
 
@@ -28,7 +29,8 @@ pub enum Command {
     #[command(after_help = format!(
         "Examples:\n  \
          stele table create users --family info --family log:maxage=30d\n  \
-         stele table create events --family e:'maxversions=1' --split 2026-01 --split 2026-02\n\n\
+         stele table create events --family e:'maxversions=1' --split 2026-01 --split 2026-02\n  \
+         stele table create orders --schema orders.schema\n\n\
          {RULES}"
     ))]
     Create {
@@ -39,12 +41,18 @@ pub enum Command {
         /// Row key at which to split the table initially.
         #[arg(long = "split", value_name = "KEY")]
         splits: Vec<Typed>,
+        /// File with the families and locality groups, or - for standard input.
+        #[arg(long, value_name = "FILE", conflicts_with = "families")]
+        schema: Option<PathBuf>,
         #[command(flatten)]
         server: BigtableServer,
     },
     /// List the tables of the instance.
-    #[command(after_help = "Example:\n  stele table list --json")]
+    #[command(after_help = "Examples:\n  stele table list --json\n  stele table list --deleted")]
     List {
+        /// List deleted tables that can be brought back with `stele table undelete`.
+        #[arg(long)]
+        deleted: bool,
         #[command(flatten)]
         format: Format,
         #[command(flatten)]
@@ -60,7 +68,12 @@ pub enum Command {
         server: BigtableServer,
     },
     /// Drop a table with all its rows.
-    #[command(after_help = "Example:\n  stele table drop users --yes")]
+    #[command(after_help = "\
+Example:
+  stele table drop users --yes
+
+`stele table undelete` brings the table back until the server removes its rows: after 7
+days unless it was started with another --keep-deleted.")]
     Drop {
         table: String,
         /// Confirm that all rows are deleted.
@@ -83,6 +96,13 @@ pub enum Command {
         #[command(flatten)]
         server: BigtableServer,
     },
+    /// Show or change the locality groups: which families are stored together, and how.
+    #[command(subcommand, arg_required_else_help = true)]
+    Schema(schema::Command),
+    #[command(flatten)]
+    Tablets(tablets::Command),
+    #[command(flatten)]
+    Backups(backups::Command),
 }
 
 #[derive(Subcommand)]
@@ -142,7 +162,16 @@ fn parse_family(text: &str) -> Result<(String, GcRule), String> {
 
 pub fn run(command: Command) -> anyhow::Result<Outcome> {
     match command {
-        Command::Create { table, families, splits, server } => {
+        Command::Create { table, splits, schema: Some(file), server, .. } => {
+            let (name, schema) = (server.table_name(&table)?, schema::read(&file)?);
+            let splits = splits.into_iter().map(|Typed(key)| key).collect();
+            server.run_tablets(async |client| {
+                let created = client.create(&name, &schema, splits).await;
+                created.map_err(|status| with_hint(TabletsError(status)))
+            })?;
+            print_line(&format!("created table {table}"))?;
+        }
+        Command::Create { table, families, splits, schema: None, server } => {
             let mut new = NewTable::new(&table);
             for (name, rule) in families {
                 anyhow::ensure!(
@@ -154,7 +183,10 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
             server.run(async |client| client.create_table(new).await.map_err(with_hint))?;
             print_line(&format!("created table {table}"))?;
         }
-        Command::List { format, server } => {
+        Command::List { deleted: true, format, server } => {
+            backups::list_deleted(&server, format.json)?;
+        }
+        Command::List { deleted: false, format, server } => {
             let tables =
                 server.run(async |client| client.list_tables().await.map_err(with_hint))?;
             render::list(&mut io::stdout().lock(), &tables, format.json)?;
@@ -173,6 +205,9 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::GcRule { table, family, rule, server } => {
             set_rule(&server, &table, family, rule)?;
         }
+        Command::Schema(command) => schema::run(command)?,
+        Command::Tablets(command) => return tablets::run(command),
+        Command::Backups(command) => backups::run(command)?,
     }
     Ok(Outcome::Sound)
 }

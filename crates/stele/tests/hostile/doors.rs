@@ -164,7 +164,8 @@ fn a_web_page_of_another_site_cannot_use_the_server() {
 const DATA: &str = "google.bigtable.v2.Bigtable";
 const TABLES: &str = "google.bigtable.admin.v2.BigtableTableAdmin";
 const INSTANCES: &str = "google.bigtable.admin.v2.BigtableInstanceAdmin";
-const METHODS: [(&str, &[&str]); 3] = [
+const TABLETS: &str = "stele.tables.v1.TabletAdmin";
+const METHODS: [(&str, &[&str]); 4] = [
     (
         DATA,
         &[
@@ -255,6 +256,19 @@ const METHODS: [(&str, &[&str]); 3] = [
             "ListMaterializedViews",
             "UpdateMaterializedView",
             "DeleteMaterializedView",
+        ],
+    ),
+    (
+        TABLETS,
+        &[
+            "ListTablets",
+            "SplitTablet",
+            "JoinTablets",
+            "CompactTable",
+            "LoadTablets",
+            "UnloadTablets",
+            "VerifyTable",
+            "DumpConfig",
         ],
     ),
 ];

@@ -8,7 +8,7 @@ fn a_completion_script_knows_every_command() {
         let output = command(&["completions", shell]).output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{shell}");
         let script = String::from_utf8(output.stdout).unwrap();
-        for name in ["serve", "catalogue", "metastore", "gc-rule", "ephemeral"] {
+        for name in ["serve", "catalogue", "metastore", "gc-rule", "dump-config", "ephemeral"] {
             assert!(script.contains(name), "{shell}: {name}");
         }
     }
@@ -26,6 +26,7 @@ fn every_command_has_a_man_page() {
         ("stele.1", "stele"),
         ("stele-serve.1", "STELE_DATA"),
         ("stele-table-create.1", "family"),
+        ("stele-table-verify.1", "checksum"),
         ("stele-metastore-lease-grant.1", "seconds"),
     ] {
         let text = std::fs::read_to_string(pages.join(page)).unwrap();

@@ -25,7 +25,9 @@ impl Commands for Served {
 impl Served {
     fn new() -> Served {
         Served(Hosted::new(async |dir| {
-            let settings = node::NodeSettings::new(dir.join("metastore"), World::real());
+            let mut settings = node::NodeSettings::new(dir.join("metastore"), World::real());
+            let location = dir.join("backups").display().to_string();
+            settings.backup = Some(node::BackupSettings { location, every: None, keep: 7 });
             let node = Node::open(settings).await.unwrap();
             Routes::new(Native::new(Arc::new(node)).service())
         }))
@@ -121,11 +123,73 @@ fn a_lock_is_held_while_a_command_runs() {
 fn the_status_tells_who_leads_and_how_far_history_goes() {
     let served = Served::new();
     served.ok(&["put", "k", "v"]);
-    assert!(served.ok(&["status"]).contains("this member is the leader"));
+    let status = served.ok(&["status"]);
+    assert!(status.contains("this member is the leader"), "{status}");
+    assert!(status.contains("from revision 1 of 20"), "{status}");
     served.ok(&["compact", "2"]);
     let status = served.json(&["status"]);
     assert_eq!((&status["revision"], &status["compacted"]), (&json!(2), &json!(2)));
     assert_eq!(status["leader_id"], status["member_id"]);
+}
+
+#[test]
+fn quotas_are_set_listed_and_deleted() {
+    let served = Served::new();
+    served.ok(&["put", "a/1", "one"]);
+    assert_eq!(served.ok(&["quota", "set", "a/", "--keys", "1"]), "quota of a/ set\n");
+    assert_eq!(served.ok(&["quota", "list"]), "a/\t1 keys of 1\t6 B no limit\n");
+    assert!(served.fails(2, &["put", "a/2", "two"]).contains("quota of prefix \"a/\" exceeded"));
+    served.ok(&["quota", "set", "a/", "--bytes", "1KiB"]);
+    served.ok(&["put", "a/2", "two"]);
+    let listed = served.json(&["quota", "list"]);
+    assert_eq!((&listed["keys"], &listed["bytes_max"]), (&json!(2), &json!(1024)));
+    assert_eq!(served.ok(&["quota", "delete", "a/"]), "quota of a/ deleted\n");
+    assert!(served.fails(2, &["quota", "delete", "a/"]).contains("no quota of prefix"));
+    assert!(served.fails(2, &["quota", "set", "a/"]).contains("--keys"));
+}
+
+#[test]
+fn the_level_is_shown_and_raised_no_further_than_the_server_knows() {
+    let served = Served::new();
+    assert_eq!(served.ok(&["level"]), "level 2; this member speaks levels up to 2\n");
+    assert_eq!(served.ok(&["level", "--raise", "2"]), "the metastore is at level 2\n");
+    assert!(served.fails(2, &["level", "--raise", "9"]).contains("feature level 9 is unknown"));
+}
+
+#[test]
+fn a_backup_is_created_listed_verified_and_restored() {
+    let served = Served::new();
+    let dir = tempfile::tempdir().unwrap();
+    served.ok(&["put", "k", "1"]);
+    let full = served.json(&["backup", "create"]);
+    assert_eq!((&full["kind"], &full["revision"]), (&json!("full"), &json!(2)));
+    served.ok(&["put", "k", "2"]);
+    let delta = served.json(&["backup", "create"]);
+    assert_eq!((&delta["kind"], &delta["changes"]), (&json!("delta"), &json!(1)));
+    assert!(served.ok(&["backup", "create"]).starts_with("unchanged since delta-"));
+    let from = full["location"].as_str().unwrap();
+    assert_eq!(served.ok(&["backup", "list", "--from", from]).lines().count(), 2);
+    let verified = served.ok(&["backup", "verify", "--from", from]);
+    assert!(verified.starts_with("sound: 2 files"), "{verified}");
+    let data = dir.path().join("new");
+    let data = data.to_str().unwrap();
+    let printed = served.ok(&[
+        "restore",
+        "--from",
+        from,
+        "--at-revision",
+        "2",
+        "--data",
+        data,
+        "--new-cluster",
+    ]);
+    assert!(printed.contains("restored 1 key") && printed.contains("at revision 2"), "{printed}");
+    let refused = served.fails(2, &["restore", "--from", from, "--data", data]);
+    assert!(refused.contains("already exists"), "{refused}");
+    let printed = served.ok(&["recover", "--data", data]);
+    assert!(printed.contains("nothing was changed"), "{printed}");
+    let printed = served.ok(&["recover", "--data", data, "--yes"]);
+    assert!(printed.contains("only member of the new cluster"), "{printed}");
 }
 
 #[test]

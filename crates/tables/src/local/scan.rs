@@ -1,6 +1,7 @@
 //! A scan, each of whose batches is an answer.
 
-use stele_engine::{BatchEnd, BatchLimits, CellView, EntryPlace, Flow};
+use stele_engine::world::Miss;
+use stele_engine::{BatchEnd, BatchLimits, CellView, EntryPlace, Flow, Result};
 
 use crate::answer::Answer;
 
@@ -14,7 +15,8 @@ impl Scan {
     }
 
     /// Passes the next cells to `sink`, which may return a [`Flow`]. A batch that
-    /// reaches its work limit may end without a cell although the scan is not done.
+    /// reaches its work limit may end without a cell although the scan is not done. So may
+    /// one that misses: call `fetched` after each.
     #[inline]
     pub fn next_batch<S, F>(&mut self, limits: BatchLimits, sink: &mut S) -> Answer<BatchEnd>
     where
@@ -33,6 +35,28 @@ impl Scan {
         sink: impl FnMut(&CellView<'_>, Option<EntryPlace>) -> F,
     ) -> Answer<BatchEnd> {
         Answer::new(self.0.next_placed_batch(limits, sink))
+    }
+
+    /// Waits, on any executor, for the bytes that the last batch missed, if it did. To be
+    /// called before the next one. Fails if they cannot be fetched.
+    pub fn fetched(&self) -> impl Future<Output = Result<()>> + Send + use<> {
+        let miss = self.0.miss().cloned();
+        async move {
+            match miss {
+                Some(miss) => miss.fetched().await,
+                None => Ok(()),
+            }
+        }
+    }
+
+    /// Like `fetched`, blocking this thread.
+    pub fn wait_fetched(&self) -> Result<()> {
+        self.0.miss().map_or(Ok(()), Miss::wait)
+    }
+
+    /// Returns what the last batch missed, if that ended it.
+    pub fn miss(&self) -> Option<&Miss> {
+        self.0.miss()
     }
 
     /// Whether the last batch ended inside a row, which may continue.

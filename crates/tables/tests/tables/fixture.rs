@@ -1,6 +1,5 @@
 //! Tables on a simulated disk, with a test that does the flushes itself.
 
-use std::io;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
@@ -9,36 +8,16 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use stele_engine::schema::{Family, Schema};
-use stele_engine::world::sim::SimFiles;
-use stele_engine::world::{Joiner, Priority, SeededRandom, Spawner, SystemClock, Threads, World};
+use stele_engine::world::sim::{OnlyThreads, SimFiles};
+use stele_engine::world::{SeededRandom, SystemClock, World};
 use stele_engine::{Commit, CommitBuilder, Options, ScanSpec, Store, TableId, View};
 use stele_tables::{Local, Placement, Tables};
 
 /// Longer than anything here takes unless it hangs.
 const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Starts only the log's thread and the timer of admission.
-struct LogOnly;
-
-struct Never;
-
-impl Spawner for LogOnly {
-    fn spawn(
-        &self,
-        name: &str,
-        priority: Priority,
-        body: Box<dyn FnOnce() + Send>,
-    ) -> io::Result<Box<dyn Joiner>> {
-        match name {
-            "stele-log" | "stele-admission" => Threads.spawn(name, priority, body),
-            _ => Ok(Box::new(Never)),
-        }
-    }
-}
-
-impl Joiner for Never {
-    fn join(self: Box<Self>) {}
-}
+/// The workers that are started; the test does the jobs of the others itself.
+const STARTED: &[&str] = &["stele-log", "stele-admission"];
 
 /// Tables of one store, which has a table `t` with the family `f`.
 pub struct Fixture {
@@ -55,7 +34,7 @@ impl Fixture {
             clock: Arc::new(SystemClock::new()),
             files: Arc::new(sim.clone()),
             random: Arc::new(SeededRandom::new(1)),
-            spawner: Some(Arc::new(LogOnly)),
+            spawner: Some(Arc::new(OnlyThreads(STARTED))),
         };
         let store = Arc::new(Store::open(Path::new("/store"), options, world).unwrap());
         let tables = Tables::new(store.clone());

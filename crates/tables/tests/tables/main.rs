@@ -2,6 +2,8 @@
 
 mod admission;
 mod answers;
+mod backups;
 mod fixture;
+mod loads;
 mod operations;
 mod placement;

@@ -71,20 +71,21 @@ fn scale_1_5_the_rows_of_a_range_are_dropped_durably() {
 }
 
 #[test]
-fn scale_1_5_a_backup_is_restored_as_it_was_until_it_is_released() {
+fn scale_1_5_a_checkpoint_is_opened_as_it_was_until_it_is_released() {
     let dir = tempfile::tempdir().unwrap();
     let (home, away) = (dir.path().join("home"), dir.path().join("away"));
     let tables = open(&home);
     let table = tables.create("t", schema()).unwrap();
     write(&tables, table, "a");
-    let backup = tables.backup(&[table]).unwrap();
+    let checkpoint = tables.checkpoint(&[table]).unwrap();
     write(&tables, table, "b");
     tables.drop_table(table).unwrap();
-    assert_eq!(tables.backups().unwrap(), std::slice::from_ref(&backup));
-    let restored = Tables::restore(&away, &backup, &home, Options::default(), world()).unwrap();
+    assert_eq!(tables.checkpoints().unwrap(), std::slice::from_ref(&checkpoint));
+    let restored =
+        Tables::open_from(&away, &checkpoint, &home, Options::default(), world()).unwrap();
     assert_eq!(all(&restored, "t"), ["a"]);
-    tables.release_backup(backup.id).unwrap();
-    assert!(tables.backups().unwrap().is_empty());
+    tables.release_checkpoint(checkpoint.id).unwrap();
+    assert!(tables.checkpoints().unwrap().is_empty());
 }
 
 #[test]

@@ -242,19 +242,28 @@ mod tests {
         assert!(Args::parse("a=%ZZ").is_err());
     }
 
-    #[tokio::test]
-    async fn patterns_of_a_query_are_compiled_on_another_thread() {
-        let mut cx = Context::from_waker(Waker::noop());
-        for pattern in ["~", "%257E"] {
-            let args = Args::parse(&format!("q=os={pattern}(a{{1,90}}){{1,9}}")).unwrap();
-            let mut query = pin!(args.query());
-            assert!(query.as_mut().poll(&mut cx).is_pending(), "compiled in place");
-            query.await.unwrap();
-        }
-        let wrong = Args::parse("q=os=~(").unwrap();
-        assert!(wrong.query().await.unwrap_err().to_string().contains("invalid pattern"));
-        let plain = Args::parse("q=os=linux").unwrap();
-        assert!(pin!(plain.query()).poll(&mut cx).is_ready(), "there is nothing to compile");
+    #[test]
+    fn patterns_of_a_query_are_compiled_on_another_thread() {
+        // The only other thread is busy until it is released.
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_time().max_blocking_threads(1).build().unwrap();
+        runtime.block_on(async {
+            let mut cx = Context::from_waker(Waker::noop());
+            for pattern in ["~", "%257E"] {
+                let (release, released) = std::sync::mpsc::channel::<()>();
+                let busy = tokio::task::spawn_blocking(move || released.recv());
+                let args = Args::parse(&format!("q=os={pattern}(a{{1,90}}){{1,9}}")).unwrap();
+                let mut query = pin!(args.query());
+                assert!(query.as_mut().poll(&mut cx).is_pending(), "compiled in place");
+                drop(release);
+                query.await.unwrap();
+                assert!(busy.await.unwrap().is_err());
+            }
+            let wrong = Args::parse("q=os=~(").unwrap();
+            assert!(wrong.query().await.unwrap_err().to_string().contains("invalid pattern"));
+            let plain = Args::parse("q=os=linux").unwrap();
+            assert!(pin!(plain.query()).poll(&mut cx).is_ready(), "there is nothing to compile");
+        });
     }
 
     fn json_headers() -> HeaderMap {

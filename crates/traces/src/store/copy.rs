@@ -46,7 +46,7 @@ async fn copy_rows(
         Ok(_) | Err(Error::NotFound(_)) => {}
         Err(error) => return Err(error),
     }
-    create_table(to, to_table).await?;
+    create_table(to, to_table, from.shards()).await?;
     let target = to.table(to_table)?;
     let mut rows = from.table().read_rows(Query::all());
     let mut copied = Copied::default();

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use stele_bigtable_client::{Client, Filter, GcRule, Mutation, NewTable};
 use stele_grpc::Pending;
@@ -81,9 +82,10 @@ pub(super) fn families() -> BTreeMap<String, GcRule> {
 }
 
 /// Creates the table unless it exists.
-pub(super) async fn create_table(client: &Client, id: &str) -> Result<()> {
+pub(super) async fn create_table(client: &Client, id: &str, shards: u8) -> Result<()> {
+    let splits = row_name::splits(shards).map(Bytes::from).collect();
     // The rows of a shard are similar, so they compress well.
-    let table = NewTable { families: families(), zstd: true, ..NewTable::new(id) };
+    let table = NewTable { families: families(), splits, zstd: true, ..NewTable::new(id) };
     match client.create_table(table).await {
         Err(error) if error.code() != Code::AlreadyExists => Err(error.into()),
         _ => Ok(()),
@@ -99,7 +101,7 @@ impl Store {
     ) -> Pending<'a, Result<Store>> {
         Box::pin(async move {
             settings.check()?;
-            create_table(client, id).await?;
+            create_table(client, id, settings.shards).await?;
             let text = serde_json::to_string(&settings)
                 .map_err(|error| Error::invalid(format!("invalid settings: {error}")))?;
             let set = Mutation::set_at(FAMILY, COLUMN, 0, text);

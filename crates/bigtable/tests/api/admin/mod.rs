@@ -1,7 +1,7 @@
 //! Table administration through the services: what is accepted, what is rejected
 //! and how, and what survives a restart.
 
-mod calls;
+pub mod calls;
 
 mod create;
 mod families;

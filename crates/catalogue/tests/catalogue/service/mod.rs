@@ -3,6 +3,7 @@
 mod concurrency;
 mod cookies;
 mod copies;
+mod loads;
 mod served;
 mod stories;
 mod streams;

@@ -27,10 +27,14 @@ impl Served {
     }
 
     pub fn of(dir: &Path) -> Served {
+        Served::in_world(dir, World::real())
+    }
+
+    pub fn in_world(dir: &Path, world: World) -> Served {
         let mut options = Options::default();
         // These tests do not simulate power cuts.
         options.log.sync = false;
-        let store = Arc::new(Store::open(dir, options, World::real()).unwrap());
+        let store = Arc::new(Store::open(dir, options, world).unwrap());
         let service = Arc::new(Catalogues::open(Tables::new(store.clone())).unwrap());
         let client = Client::in_process(Server::new(service.clone()).routes());
         Served { service, client, store, _dir: None }

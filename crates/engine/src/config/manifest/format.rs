@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 pub(super) const MAGIC: &[u8; 8] = b"STELEMAN";
 /// The format version that is written. Earlier ones are read.
-pub(super) const VERSION: u32 = 4;
+pub(super) const VERSION: u32 = 6;
 /// The first version with ids of tablets and with units.
 const VERSION_OF_TABLETS: u32 = 4;
 const HEADER_BYTES: usize = 16;

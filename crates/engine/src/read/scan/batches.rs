@@ -16,6 +16,7 @@ use crate::cell::key;
 use crate::cell::range_tombstone::RangeTombstoneLookup;
 use crate::cell::rows::{RowRange, successor};
 use crate::error::{Error, Printable, Result};
+use crate::fragment::ReadAhead;
 use crate::merge::{
     CellView, EntryPlace, Flow, Merge, PlaceNote, ReadBudget, ReadEnd, ReadRules, ReadState,
     Reader, Sink,
@@ -26,6 +27,7 @@ use crate::schema::Schema;
 use crate::store::Engine;
 use crate::tablet::{Table, TableVersion};
 use crate::txn::Txn;
+use crate::world::Miss;
 use crate::write::RowSlot;
 
 /// An open scan.
@@ -48,6 +50,11 @@ pub struct Scan {
     /// In reverse, rows from this prefix on are too large to be buffered.
     pub(super) large_from: Option<Vec<u8>>,
     done: bool,
+    /// What was fetched ahead, if the files are outside the directory.
+    ahead: Option<Arc<ReadAhead>>,
+    /// What was missed at the current position, the last one last. Held, so that it is
+    /// still here when the batch is read again.
+    misses: Vec<Miss>,
 }
 
 /// Keeps the rest of a row readable at its snapshot.
@@ -59,6 +66,8 @@ struct RowPin {
     own: bool,
 }
 
+/// Maximum number of fetches that a scan holds while it cannot continue.
+const MISSES_MAX: usize = 256;
 /// Maximum total time to read one row.
 const ROW_AGE_MAX: Duration = Duration::from_secs(30 * 60);
 /// Maximum time until the next batch of a row, as a multiple of the maximum age
@@ -77,7 +86,10 @@ impl RowPin {
 impl Scan {
     pub(crate) fn open(engine: Arc<Engine>, table: TableId, spec: ScanSpec) -> Result<Scan> {
         let table = engine.tables.map.get(table)?;
+        spec.reads_hidden(&table.version().schema)?;
         let now_micros = engine.tables.world.clock.now_micros();
+        let is_read_ahead = engine.tables.fragments.remote().is_some() && !spec.reverse;
+        let ahead = is_read_ahead.then(Arc::default);
         let ranges = if spec.rows.is_empty() {
             VecDeque::from([RowRange::all()])
         } else {
@@ -97,6 +109,8 @@ impl Scan {
             completed_row: None,
             large_from: None,
             done: false,
+            ahead,
+            misses: Vec::new(),
         })
     }
 
@@ -134,7 +148,7 @@ impl Scan {
         let (version, pin) = self.begin()?;
         let txn = pin.snapshot.txn();
         if self.done {
-            return Ok(BatchEnd { txn, done: true, long_value: None });
+            return Ok(BatchEnd { txn, done: true, long_value: None, missed: false });
         }
         let mut budget = ReadBudget {
             rows: self.rows_left,
@@ -144,7 +158,9 @@ impl Scan {
             stopped: false,
             value_bytes: limits.value_bytes,
             long_value: None,
+            miss: None,
         };
+        let before = (!self.misses.is_empty()).then(|| self.position());
         if budget.rows > 0 && budget.cells > 0 {
             let cells = budget.cells;
             let (spec, engine) = (self.spec.clone(), self.engine.clone());
@@ -152,7 +168,12 @@ impl Scan {
             let places = places.filter(|_| !pin.schema.ages());
             let pass =
                 Pass { version: &version, rules: &rules, spec: &spec, mid_row: false, places };
+            let sample = engine.begin_sample();
+            let first = sample.and_then(|_| self.next_row(&version));
             let mid_row = self.read_ranges(pass, &mut budget, sink)?;
+            if let Some(row) = first {
+                engine.end_sample(sample, &self.table, &row);
+            }
             self.state_version = version.number;
             self.cells_left -= cells - budget.cells;
             self.rows_left = budget.rows;
@@ -166,7 +187,29 @@ impl Scan {
         if let Some(pin) = &self.row_pin {
             pin.renew();
         }
-        Ok(BatchEnd { txn, done: self.done, long_value: budget.long_value })
+        // What was fetched for an earlier position is no longer needed.
+        if budget.miss.is_none() || before.is_some_and(|before| before != self.position()) {
+            self.misses.clear();
+        }
+        let missed = budget.miss.is_some();
+        if self.misses.len() == MISSES_MAX {
+            self.misses.remove(0);
+        }
+        self.misses.extend(budget.miss);
+        Ok(BatchEnd { txn, done: self.done, long_value: budget.long_value, missed })
+    }
+
+    /// Returns how far the scan is: what it has returned and the rows that are left. The
+    /// last key says nothing about it, because a batch that continues a row reads the
+    /// operands of a cell from the first one again.
+    fn position(&self) -> (usize, Option<Vec<u8>>, Option<RowRange>, usize) {
+        let range = if self.spec.reverse { self.ranges.back() } else { self.ranges.front() };
+        (self.cells_left, self.completed_row.clone(), range.cloned(), self.ranges.len())
+    }
+
+    /// Returns what the last batch missed, if that ended it.
+    pub fn miss(&self) -> Option<&Miss> {
+        self.misses.last()
     }
 
     /// Whether the last batch ended inside a row, which may continue.
@@ -221,9 +264,18 @@ impl Scan {
         sink: &mut Sink<'_>,
     ) -> Result<bool> {
         let groups = pass.spec.groups(pass.version);
-        while let Some(range) = self.next_range(pass.version)? {
+        let mut begun = false;
+        loop {
+            let range = match self.next_range(pass.version) {
+                // The batch ends with the rows before; the next one fails.
+                Err(Error::TabletNotLoaded(_)) if begun => break,
+                range => range?,
+            };
+            let Some(range) = range else { break };
+            begun = true;
             let fill_cache = range.single_row().is_some() || self.fits_cache(pass.version, &range);
-            let options = pass.spec.cursor_options(pass.rules.schema, fill_cache);
+            let ahead = self.ahead.as_ref().filter(|_| range.single_row().is_none());
+            let options = pass.spec.cursor_options(pass.rules.schema, fill_cache, ahead);
             let tablet = tablet_of(pass.version, &range, self.spec.reverse);
             let sources = match Sources::of_tablet(pass.version, tablet, &groups, &range, &options)
             {
@@ -233,6 +285,7 @@ impl Scan {
                 {
                     continue;
                 }
+                Err(Error::NotLocal(miss)) => return Ok(self.interrupted(budget, miss)),
                 sources => sources?,
             };
             let mut merge = Merge::new(sources.cursors);
@@ -244,7 +297,7 @@ impl Scan {
                     &range,
                     budget,
                     sink,
-                )?
+                )
             } else {
                 self.read_forward(
                     &mut pass,
@@ -253,7 +306,11 @@ impl Scan {
                     &range,
                     budget,
                     sink,
-                )?
+                )
+            };
+            let end = match end {
+                Err(Error::NotLocal(miss)) => return Ok(self.interrupted(budget, miss)),
+                end => end?,
             };
             if end == ReadEnd::Budget {
                 return Ok(pass.mid_row);
@@ -266,6 +323,13 @@ impl Scan {
             }
         }
         Ok(false)
+    }
+
+    /// Ends a batch before bytes that are not on this machine. Returns whether it stopped
+    /// inside a row.
+    fn interrupted(&self, budget: &mut ReadBudget, miss: Miss) -> bool {
+        budget.miss = Some(miss);
+        self.state.row().is_some()
     }
 
     fn read_forward(
@@ -308,7 +372,8 @@ impl Scan {
         budget: &mut ReadBudget,
     ) {
         let Some(row) = self.state.row().map(<[u8]>::to_vec) else { return };
-        if self.state.row_continues(merge) {
+        // After a miss, the merge does not tell.
+        if budget.miss.is_some() || self.state.row_continues(merge) {
             pass.mid_row = true;
             // The rows already read may be in another tablet by the next batch.
             if self.spec.reverse {
@@ -353,10 +418,19 @@ impl Scan {
             }
             let tablet = tablet_of(version, &range, self.spec.reverse);
             let range = range.intersection(&tablet.rows);
+            tablet.check_read(&self.table, &range.start)?;
             let groups = self.spec.groups(version);
             return clear_of_loss(tablet, &groups, range, self.spec.reverse).map(Some);
         }
         Ok(None)
+    }
+
+    /// Returns a row of the tablet in which reading continues.
+    fn next_row(&self, version: &TableVersion) -> Option<Vec<u8>> {
+        let reverse = self.spec.reverse;
+        let range = if reverse { self.ranges.back() } else { self.ranges.front() }?;
+        let tablet = tablet_of(version, range, reverse);
+        Some(range.start.clone().max(tablet.rows.start.clone()))
     }
 
     /// Marks a range as completely read.

@@ -145,6 +145,11 @@ impl Scan {
             rows.push_cell(cell, found());
             Flow::Continue
         })?;
+        if let Some(miss) = unlimited.miss {
+            self.state.clear();
+            budget.miss = Some(miss);
+            return Ok(Stretch::Budget);
+        }
         if unlimited.stopped {
             self.state.clear();
             self.large_from = Some(start);

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::cell::commit::TimeRange;
 use crate::cell::fold::Folds;
 use crate::cell::rows::RowRange;
-use crate::fragment::CursorOptions;
+use crate::error::{Error, Result};
+use crate::fragment::{CursorOptions, ReadAhead};
 use crate::merge::{Columns, ReadRules};
 use crate::read::snapshot::Snapshot;
 use crate::schema::Schema;
@@ -92,15 +93,39 @@ impl ScanSpec {
         all.filter(|&group| self.wants_group(&version.schema, group)).collect()
     }
 
-    /// Whether a group holds any requested family.
+    /// Whether hidden families are requested. Fails if others are, too: a delete of a
+    /// row covers only the latter.
+    pub(crate) fn reads_hidden(&self, schema: &Schema) -> Result<bool> {
+        let visible = schema.visible_groups();
+        if visible == schema.groups().len() {
+            return Ok(false);
+        }
+        let Columns::Families(list) = &self.columns else { return Ok(false) };
+        let mut found = list.iter().filter_map(|wanted| schema.find(&wanted.family));
+        let hidden = found.next().is_some_and(|first| first.group >= visible);
+        if found.any(|other| (other.group >= visible) != hidden) {
+            let what = "hidden families are read separately from others";
+            return Err(Error::InvalidScan(what.into()));
+        }
+        Ok(hidden)
+    }
+
+    /// Whether a group holds any requested family. Hidden ones are requested by name.
     pub(crate) fn wants_group(&self, schema: &Schema, group: usize) -> bool {
-        let Columns::Families(list) = &self.columns else { return true };
+        let Columns::Families(list) = &self.columns else {
+            return group < schema.visible_groups();
+        };
         let found = list.iter().filter_map(|wanted| schema.find(&wanted.family));
         found.into_iter().any(|family| family.group == group)
     }
 
     /// Returns the cursor options that skip unneeded blocks of a fragment.
-    pub(crate) fn cursor_options(&self, schema: &Schema, fill_cache: bool) -> CursorOptions {
+    pub(crate) fn cursor_options(
+        &self,
+        schema: &Schema,
+        fill_cache: bool,
+        ahead: Option<&Arc<ReadAhead>>,
+    ) -> CursorOptions {
         let families = match &self.columns {
             Columns::All => None,
             Columns::Families(list) => {
@@ -110,7 +135,7 @@ impl ScanSpec {
         // Skipping newer versions would give the older ones too high a rank.
         let times = self.times.filter(|_| !schema.ranks_versions());
         let timestamps = times.map(|times| times.min..=times.max);
-        CursorOptions { fill_cache, heat: None, timestamps, families }
+        CursorOptions { fill_cache, heat: None, ahead: ahead.cloned(), timestamps, families }
     }
 }
 
@@ -145,4 +170,7 @@ pub struct BatchEnd {
     /// The length of the value before which the batch ended, because it exceeds
     /// `value_bytes`.
     pub long_value: Option<usize>,
+    /// Whether the batch ended before bytes that are not on this machine: await
+    /// [`Scan::miss`](super::Scan::miss) before the next one.
+    pub missed: bool,
 }

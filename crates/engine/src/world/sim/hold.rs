@@ -9,6 +9,7 @@ use std::thread;
 use parking_lot::{Condvar, Mutex};
 
 use super::faults::Operation;
+use crate::sync::assert_io_allowed;
 
 /// All holds of a machine.
 #[derive(Default)]
@@ -63,6 +64,10 @@ impl Holds {
 
     /// Waits while a hold matches the operation.
     pub fn pass(&self, operation: Operation, path: &Path) {
+        // Without workers, a file is removed by the thread that releases it last.
+        if operation != Operation::Remove {
+            assert_io_allowed();
+        }
         if !self.any.load(Ordering::Acquire) {
             return;
         }

@@ -1,17 +1,22 @@
 //! A store that crashes repeatedly on one simulated machine, and the invariants after
 //! each recovery.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
+use stele_engine::config::{RowFaults, SimRows};
 use stele_engine::schema::{Compression, Family, Group, Schema};
-use stele_engine::world::sim::{FaultRates, Operation, SimFiles, disk_error, disk_full};
+use stele_engine::world::sim::{
+    FaultRates, ObjectFaults, Operation, SimFiles, SimObjects, disk_error, disk_full,
+};
 use stele_engine::*;
 
 use super::history::{AppliedCommit, Cells, Contents, FAMILIES, random_row, read_table};
 use crate::support::die::Die;
 use crate::support::power::Powered;
+use crate::support::unsure::open_unsure;
 
 pub const DIR: &str = "/store";
 const TABLES_MAX: usize = 4;
@@ -29,6 +34,7 @@ tally! {
     resumed_after_full: "stores that resumed after a full disk",
     splits: "splits",
     joins: "joins",
+    regroups: "changes of groups",
 }
 
 /// How a life ends.
@@ -53,14 +59,22 @@ enum Faults {
     Once,
     /// The disk becomes full and later has free space again.
     Full,
+    /// Requests to the object store fail at random.
+    Objects,
+    /// The object store can no longer be reached after some requests.
+    ObjectsCut,
 }
 
 pub struct Survivor {
     /// Number of tablets of a new table; if there are several, they are split and
     /// joined.
     tablets: usize,
+    /// How often changes of tablets get lost.
+    rates: RowFaults,
     die: Die,
     sim: SimFiles,
+    /// Where the fragments are, if not in the directory.
+    objects: Option<SimObjects>,
     names: u64,
     sequence: u64,
     tables: BTreeMap<TableId, String>,
@@ -77,15 +91,19 @@ pub struct Survivor {
     newest: Txn,
     stopped: bool,
     end: End,
+    /// Number of changes of tablets whose outcome was unknown.
+    pub unknown: u64,
     pub tally: Tally,
 }
 
 impl Survivor {
-    pub fn new(seed: u64, tablets: usize) -> Survivor {
+    pub fn new(seed: u64, tablets: usize, rates: RowFaults) -> Survivor {
         Survivor {
             tablets,
+            rates,
             die: Die::new(seed),
             sim: SimFiles::new(seed),
+            objects: None,
             names: 0,
             sequence: 0,
             tables: BTreeMap::new(),
@@ -98,16 +116,47 @@ impl Survivor {
             newest: Txn::ZERO,
             stopped: false,
             end: End::Close,
+            unknown: 0,
             tally: Tally::default(),
         }
     }
 
+    /// Keeps the fragments in an object store.
+    pub fn with_objects(seed: u64, tablets: usize, rates: RowFaults) -> Survivor {
+        let objects = Some(SimObjects::new(seed));
+        Survivor { objects, ..Survivor::new(seed, tablets, rates) }
+    }
+
+    /// Checks that collections delete everything that no config names, and nothing else.
+    pub fn check_collected(&mut self) {
+        let (store, _, _) = self.reopen();
+        self.check(&store);
+        for _ in 0..3 {
+            store.collect(false).unwrap().unwrap();
+        }
+        let named: BTreeSet<_> = store.configs().unwrap().files().map(|file| file.name).collect();
+        let objects = self.objects.as_ref().expect("the fragments are in an object store");
+        assert_eq!(objects.files().into_keys().collect::<BTreeSet<_>>(), named);
+        self.base = Contents::new();
+        for &table in self.tables.keys() {
+            let (cells, _) = read_table(&store, table, View::Durable).expect("a table reads");
+            self.base.insert(table, cells);
+        }
+        self.newest = store.progress().1;
+        self.end_life(store, &Powered::new(self.sim.clone()));
+    }
+
     /// Runs one life: recover, check, run random steps, crash.
     pub fn live(&mut self) {
-        let (store, power) = self.reopen();
+        let (store, power, rows) = self.reopen();
         self.tally.interrupted_compactions += u64::from(has_interrupted_compaction(&store));
         self.check(&store);
         let faults = self.inject_faults(&power);
+        if faults == Faults::Full {
+            // A change that is half applied and cannot be completed stops the store, and
+            // no space would revive it.
+            rows.set_rates(RowFaults::default());
+        }
         let steps = 5 + self.die.below(60);
         let relief = self.die.below(steps);
         for step in 0..steps {
@@ -115,7 +164,7 @@ impl Survivor {
                 self.relieve(&store);
             }
             self.step(&store, faults);
-            if power.is_out() {
+            if power.is_out() || self.objects.as_ref().is_some_and(SimObjects::is_cut) {
                 break;
             }
         }
@@ -125,6 +174,7 @@ impl Survivor {
         self.tally.flushes += store.stats().flushes;
         self.tally.compactions += store.stats().compactions;
         self.tally.stopped += u64::from(self.stopped);
+        self.unknown += rows.counts().lost + rows.counts().answers_lost;
         self.end_life(store, &power);
     }
 
@@ -148,10 +198,11 @@ impl Survivor {
             End::Kill => self.sim.crash_keeping_writes(),
             _ => self.sim.crash(),
         };
+        self.objects.iter().for_each(SimObjects::reconnect);
     }
 
     /// Opens the store; it may crash several times while opening.
-    fn reopen(&mut self) -> (Store, Powered) {
+    fn reopen(&mut self) -> (Store, Powered, Arc<SimRows>) {
         let mut lost_power = self.end != End::Kill;
         let mut deaths = 0;
         loop {
@@ -160,17 +211,17 @@ impl Survivor {
             if dies {
                 power.cut_after(self.die.below(40));
             }
-            let opened =
-                Store::open(Path::new(DIR), self.options(), power.world(self.die.below(1 << 40)));
-            match opened {
-                Ok(store) if !power.is_out() => {
+            let seed = self.die.below(1 << 40);
+            let (dir, world) = (Path::new(DIR), power.world(seed));
+            match open_unsure(dir, self.options(), world, seed, self.rates) {
+                Ok((store, rows)) if !power.is_out() => {
                     power.cut_after(i64::MAX as u64);
                     if lost_power {
                         self.written = self.durable;
                     }
-                    return (store, power);
+                    return (store, power, rows);
                 }
-                Ok(store) => drop(store),
+                Ok(opened) => drop(opened),
                 Err(error) => assert!(dies, "the store does not open: {error}"),
             }
             deaths += 1;
@@ -196,19 +247,29 @@ impl Survivor {
         options.compact.chain_max = 6;
         options.compact.output_bytes = die.pick(&[1, 1000, 8 << 10, 256 << 20]);
         options.snapshot_age_max = SnapshotAge(Duration::from_secs(30));
+        if let Some(objects) = &self.objects {
+            objects.set_hit_rate(die.pick(&[0.0, 0.5, 1.0]));
+            options.objects.store = Some(Arc::new(objects.clone()));
+        }
         options
     }
 
     fn inject_faults(&mut self, power: &Powered) -> Faults {
-        let faults = self.die.pick(&[
-            Faults::None,
-            Faults::Cut,
-            Faults::Cut,
-            Faults::Cut,
-            Faults::Rates,
-            Faults::Once,
-            Faults::Full,
-        ]);
+        let objects = self.objects.is_some() && self.die.one_in(2);
+        let of_objects = [Faults::Objects, Faults::ObjectsCut, Faults::ObjectsCut];
+        let faults = if objects {
+            self.die.pick(&of_objects)
+        } else {
+            self.die.pick(&[
+                Faults::None,
+                Faults::Cut,
+                Faults::Cut,
+                Faults::Cut,
+                Faults::Rates,
+                Faults::Once,
+                Faults::Full,
+            ])
+        };
         let die = &self.die;
         match faults {
             Faults::None => {}
@@ -225,6 +286,22 @@ impl Survivor {
                 let place = die.pick(&["log", "fragments", "manifest", ""]);
                 let error = if die.one_in(2) { disk_error() } else { disk_full() };
                 self.sim.fail_next(operation, place, error);
+            }
+            Faults::Objects => {
+                let rate = || die.pick(&[0.0, 0.1, 0.5]);
+                let faults = ObjectFaults {
+                    put: rate(),
+                    applied_put: rate(),
+                    late_put: rate(),
+                    get: die.pick(&[0.0, 0.05]),
+                    list: rate(),
+                    delete: rate(),
+                };
+                self.objects.iter().for_each(|objects| objects.set_faults(faults));
+            }
+            Faults::ObjectsCut => {
+                let (after, applied) = (die.below(12), die.one_in(2));
+                self.objects.iter().for_each(|objects| objects.cut_after(after, applied));
             }
             Faults::Full => {
                 let used: usize = self.sim.files().values().map(Vec::len).sum();
@@ -262,9 +339,11 @@ impl Survivor {
             76..82 => store.flush(self.die.pick(&all)),
             82..86 => store.compact(self.die.pick(&all)),
             86..94 => store.step().map(|_| ()),
-            94..96 => store.sync(Txn::MAX).map(|_| ()),
+            94 => store.sync(Txn::MAX).map(|_| ()),
+            95 => store.collect(self.die.one_in(4)).map(|_| ()),
             96..98 if all.len() < TABLES_MAX => self.create(store),
             98 if all.len() > 1 => self.drop_table(store),
+            98 | 99 => self.regroup(store, self.die.pick(&all)),
             _ => Ok(()),
         };
         if let Err(error) = outcome {
@@ -364,6 +443,23 @@ impl Survivor {
         } else if store.split(table, &random_row(&self.die))? {
             self.tally.splits += 1;
         }
+        Ok(())
+    }
+
+    /// Moves families between groups.
+    fn regroup(&mut self, store: &Store, table: TableId) -> Result<()> {
+        let [cold, hot] = FAMILIES.map(Family::new);
+        let groups = match self.die.below(4) {
+            0 => vec![Group::new("all", [cold, hot])],
+            1 => vec![Group { wildcard: true, ..Group::new("all", []) }],
+            2 => vec![
+                Group::new("hot", [hot]),
+                Group { wildcard: true, in_memory: true, ..Group::new("rest", []) },
+            ],
+            _ => vec![Group::new("cold", [cold]), Group::new("hot", [hot])],
+        };
+        store.alter_table(table, Schema::new(groups).expect("a sound schema"))?;
+        self.tally.regroups += 1;
         Ok(())
     }
 

@@ -117,6 +117,33 @@ fn a_flush_during_recovery_does_not_run_ahead_of_the_log() {
     }
 }
 
+fn check(sim: &SimFiles) -> verify::Report {
+    let files: Arc<dyn Files> = Arc::new(sim.clone());
+    verify::check(&files, Path::new("/store")).unwrap()
+}
+
+/// Opens what a crash after some changes has left, which must be sound.
+fn reopen_sound(sim: &SimFiles, changes: u64) -> Store {
+    let report = check(sim);
+    assert!(report.is_sound(), "after {changes} changes: {:?}", report.problems);
+    open(sim)
+}
+
+/// Closes a store, which must leave no unused files.
+fn close_sound(sim: &SimFiles, store: Store) {
+    store.close().unwrap();
+    let report = check(sim);
+    assert!(report.is_sound() && report.garbage.is_empty(), "{report:?}");
+}
+
+/// Checks the counts of a table before and after everything in it is compacted.
+fn count_compacted(store: &Store, table: TableId, expected: (i64, i64), changes: u64) {
+    assert_eq!(counted(store, table), expected, "after {changes} changes");
+    store.flush(table).unwrap();
+    store.compact(table).unwrap();
+    assert_eq!(counted(store, table), expected, "after {changes} changes, compacted");
+}
+
 /// Returns a store with two runs over the same rows, with deletes, to be compacted in
 /// many parts.
 fn two_runs(sim: &SimFiles) -> (Store, Powered, TableId) {
@@ -149,17 +176,12 @@ fn cut_off(changes: u64, crash: fn(&SimFiles) -> SimFiles) -> (bool, usize) {
     let lasted = store.compact(table).is_ok() && !power.is_out();
     let sim = crash(&sim);
     drop(store);
-    let files: Arc<dyn Files> = Arc::new(sim.clone());
-    let report = verify::check(&files, Path::new("/store")).unwrap();
-    assert!(report.is_sound(), "after {changes} changes: {:?}", report.problems);
-    let store = open(&sim);
+    let store = reopen_sound(&sim, changes);
     let left = store.configs().unwrap().files().count();
     assert_eq!(counted(&store, table), (15, 9), "after {changes} changes");
     store.step().unwrap();
     assert_eq!(counted(&store, table), (15, 9), "after {changes} changes, finished");
-    store.close().unwrap();
-    let report = verify::check(&files, Path::new("/store")).unwrap();
-    assert!(report.is_sound() && report.garbage.is_empty(), "{report:?}");
+    close_sound(&sim, store);
     (lasted, left)
 }
 
@@ -216,18 +238,10 @@ fn cut_off_splits(changes: u64, crash: fn(&SimFiles) -> SimFiles) -> (bool, usiz
     let lasted = steps().is_ok() && !power.is_out();
     let sim = crash(&sim);
     drop(store);
-    let files: Arc<dyn Files> = Arc::new(sim.clone());
-    let report = verify::check(&files, Path::new("/store")).unwrap();
-    assert!(report.is_sound(), "after {changes} changes: {:?}", report.problems);
-    let store = open(&sim);
+    let store = reopen_sound(&sim, changes);
     let tablets = store.tablets(table).unwrap().len();
-    assert_eq!(counted(&store, table), (15, 9), "after {changes} changes");
-    store.flush(table).unwrap();
-    store.compact(table).unwrap();
-    assert_eq!(counted(&store, table), (15, 9), "after {changes} changes, compacted");
-    store.close().unwrap();
-    let report = verify::check(&files, Path::new("/store")).unwrap();
-    assert!(report.is_sound() && report.garbage.is_empty(), "{report:?}");
+    count_compacted(&store, table, (15, 9), changes);
+    close_sound(&sim, store);
     (lasted, tablets)
 }
 
@@ -243,5 +257,60 @@ fn scale_6_2_a_split_or_join_cut_off_at_any_change_happened_or_did_not() {
             }
         }
         assert!(seen[1..].iter().all(|&times| times > 1), "{seen:?}");
+    }
+}
+
+/// Unloads and loads until the power fails, and loads everything after the crash.
+/// Returns whether the power lasted, and whether the crash left the tablet unloaded.
+fn cut_off_loads(changes: u64, crash: fn(&SimFiles) -> SimFiles) -> (bool, bool) {
+    let sim = SimFiles::new(changes);
+    let (store, power, table) = two_runs(&sim);
+    store.split(table, b"row0004").unwrap();
+    store.split(table, b"row0009").unwrap();
+    store.apply(&commit(&[table], 5, 100), Txn::MAX, Durability::Durable).unwrap();
+    let tablets = [RowRange::row(b"count"), RowRange::row(b"row0005")];
+    power.cut_after(changes);
+    let mut unloaded = false;
+    let mut steps = || -> Result<()> {
+        store.unload(table, &tablets)?;
+        unloaded = true;
+        // Other tablets are written meanwhile.
+        let mut other = CommitBuilder::new();
+        other.table(table).row(b"row0011").set(b"f", b"", 0, b"x");
+        store.apply(&other.finish(), Txn::MAX, Durability::Durable)?;
+        store.flush(table)?;
+        store.load(table, &tablets)?;
+        store.unload(table, &[RowRange::all()])?;
+        store.load(table, &tablets).map(drop)
+    };
+    let lasted = steps().is_ok() && !power.is_out();
+    let sim = crash(&sim);
+    drop(store);
+    let store = reopen_sound(&sim, changes);
+    let states: Vec<_> = store.tablets(table).unwrap().iter().map(|tablet| tablet.state).collect();
+    // A list changes its state as a whole.
+    assert_eq!(states[0], states[1], "after {changes} changes");
+    let left = states[0] == TabletState::Unloaded;
+    assert!(unloaded || states[2] == TabletState::Active);
+    let outcome = store.read(table, ScanSpec::range(RowRange::row(b"row0005")), |_| ());
+    assert_eq!(matches!(outcome, Err(Error::TabletNotLoaded(_))), left, "{outcome:?}");
+    store.load(table, &[RowRange::all()]).unwrap();
+    count_compacted(&store, table, (16, 10), changes);
+    close_sound(&sim, store);
+    (lasted, left)
+}
+
+#[test]
+fn scale_7_6_a_load_or_unload_cut_off_at_any_change_happened_or_did_not() {
+    for crash in [SimFiles::crash, SimFiles::crash_keeping_writes] {
+        let mut seen = [0; 2];
+        for changes in 0.. {
+            let (lasted, left) = cut_off_loads(changes, crash);
+            seen[usize::from(left)] += 1;
+            if lasted {
+                break;
+            }
+        }
+        assert!(seen.iter().all(|&times| times > 1), "{seen:?}");
     }
 }

@@ -8,7 +8,7 @@ use stele_engine::schema::{Family, Group, Purge, Schema};
 use stele_engine::world::{Random, SeededRandom};
 use stele_engine::*;
 
-use super::history::{APPEND, Changes, Column, Op};
+use super::history::{APPEND, Changes, Column, Op, is_hidden};
 
 pub struct Chance {
     random: SeededRandom,
@@ -208,16 +208,17 @@ impl Chance {
         }
     }
 
-    fn new_family(&self, now: i64) -> Family {
+    fn new_family(&self, now: i64, hidden: bool) -> Family {
         let number = self.families.get();
         self.families.set(number + 1);
-        let name = format!("{}{number}", self.pick(&["a", "f", "x"]));
+        let first = self.pick(&["a", "f", "x"]);
+        let name = format!("{}{number}", if hidden { "h" } else { first });
         let purge = self.percent(50).then(|| self.purge(now, 0));
-        Family { purge, ..Family::new(name.into_bytes()) }
+        Family { purge, hidden, ..Family::new(name.into_bytes()) }
     }
 
     fn new_group(&self, name: &str, now: i64) -> Group {
-        let families = (0..1 + self.below(2)).map(|_| self.new_family(now));
+        let families = (0..1 + self.below(2)).map(|_| self.new_family(now, false));
         let mut group = Group::new(name, families.collect::<Vec<_>>());
         group.purge = if self.percent(60) { Purge::Never } else { self.purge(now, 0) };
         group.compression =
@@ -235,7 +236,8 @@ impl Chance {
         Schema::new(list).expect("what is made up here is valid")
     }
 
-    /// Returns a changed schema: other policies, a new family, or one family fewer.
+    /// Returns a changed schema: other policies, a new family, one family fewer, or a
+    /// new group of a hidden family.
     pub fn altered(&self, schema: &Schema, now: i64) -> Schema {
         let mut groups = schema.groups().to_vec();
         let wildcard = groups.iter().position(|group| group.wildcard);
@@ -243,7 +245,10 @@ impl Chance {
         match self.below(6) {
             // If the wildcard group may already contain the name, the family must stay
             // in that group.
-            0 => groups[wildcard.unwrap_or(at)].families.push(self.new_family(now)),
+            0 => {
+                let group = &mut groups[wildcard.unwrap_or(at)];
+                group.families.push(self.new_family(now, group.is_hidden()));
+            }
             1 if wildcard.is_none_or(|wildcard| wildcard == at)
                 && groups[at].families.len() > 1 =>
             {
@@ -251,12 +256,75 @@ impl Chance {
                 groups[at].families.remove(gone);
             }
             2 => groups[at].purge = self.purge(now, 0),
+            3 if groups[at].purge == Purge::Never
+                && wildcard.is_none()
+                && groups.len() < schema.visible_groups() + 2 =>
+            {
+                let name = format!("hidden{}", groups.len());
+                let mut group = Group::new(name, [self.new_family(now, true)]);
+                group.block_bytes = Some(256);
+                groups.push(group);
+            }
             3 => groups[at].purge = Purge::Never,
             _ => {
                 let purge = self.percent(80).then(|| self.purge(now, 0));
                 let family = self.below(groups[at].families.len());
                 groups[at].families[family].purge = purge;
             }
+        }
+        Schema::new(groups).expect("what is made up here is valid")
+    }
+
+    /// Returns a schema whose families are in other groups: one moves, two groups become
+    /// one, one becomes two, the wildcard group is another one, or a family that only the
+    /// wildcard group holds is named. Every group keeps a family.
+    pub fn regrouped(&self, schema: &Schema) -> Schema {
+        const GROUPS_MAX: usize = 4;
+        let mut groups = schema.groups().to_vec();
+        let visible = schema.visible_groups();
+        let (from, to) = (self.below(visible), self.below(visible));
+        match self.below(6) {
+            0 | 1 if from != to && groups[from].families.len() > 1 => {
+                let at = self.below(groups[from].families.len());
+                let family = groups[from].families.remove(at);
+                groups[to].families.push(family);
+            }
+            2 if from != to => {
+                let gone = groups[from].clone();
+                groups[to].families.extend(gone.families);
+                if gone.wildcard {
+                    (groups[to].wildcard, groups[to].since) = (true, gone.since);
+                }
+                groups.remove(from);
+            }
+            3 if visible < GROUPS_MAX && groups[from].families.len() > 1 => {
+                let moved = groups[from].families.pop().expect("it has several");
+                let name = format!("g{}", self.families.replace(self.families.get() + 1));
+                let mut group = Group { wildcard: false, ..groups[from].clone() };
+                (group.name, group.families) = (name, vec![moved]);
+                group.in_memory = self.percent(30);
+                groups.insert(visible, group);
+            }
+            4 => {
+                let name = self.pick(&[b"w1".to_vec(), b"w2".to_vec()]);
+                let is_open = groups.iter().any(|group| group.wildcard);
+                let listed = schema.find(&name).is_some_and(|at| at.family.is_some());
+                let groups_of_name = groups[..visible].iter_mut();
+                let with_name = |group: &&mut Group| group.families.iter().any(|f| f.name == name);
+                let named = groups_of_name.into_iter().find(with_name);
+                match named {
+                    Some(group) if is_open && group.families.len() > 1 => {
+                        group.families.retain(|family| family.name != name);
+                    }
+                    None if is_open && !listed => groups[to].families.push(Family::new(name)),
+                    _ => {}
+                }
+            }
+            5 if groups[from].wildcard && from != to => {
+                groups[to].wildcard = true;
+                groups[from].wildcard = false;
+            }
+            _ => groups.swap(from, to),
         }
         Schema::new(groups).expect("what is made up here is valid")
     }
@@ -276,7 +344,11 @@ impl Chance {
                 (0..self.below(3)).map(range).collect()
             }),
         });
-        Columns::Families(families.collect())
+        let mut families: Vec<FamilyColumns> = families.collect();
+        // Hidden families are read separately.
+        let hidden = is_hidden(&families[0].family);
+        families.retain(|wanted| is_hidden(&wanted.family) == hidden);
+        Columns::Families(families)
     }
 
     pub fn scan(&self, schema: &Schema, now: i64) -> ScanSpec {

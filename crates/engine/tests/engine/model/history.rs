@@ -11,6 +11,7 @@ use stele_engine::schema::Schema;
 use stele_engine::{CommitBuilder, Fold, FoldId, Printable, RowRange, TableId, TimeRange, Txn};
 
 use super::policy::{self, Ranks};
+use super::tablets::Loads;
 
 /// A mutation that owns its bytes.
 #[derive(Clone, Debug)]
@@ -37,6 +38,24 @@ impl Op {
             Op::DeleteRow => builder.delete_row(),
         };
     }
+}
+
+impl Op {
+    /// Returns whether the mutation changes a hidden family.
+    fn is_of_hidden(&self) -> bool {
+        match self {
+            Op::Set((family, _), ..) | Op::Mark((family, _), ..) | Op::Merge((family, _), ..) => {
+                is_hidden(family)
+            }
+            Op::DeleteCells((family, _), _) | Op::DeleteFamily(family) => is_hidden(family),
+            Op::DeleteRow => false,
+        }
+    }
+}
+
+/// Returns whether a family is hidden: only such names begin with an h.
+pub fn is_hidden(family: &[u8]) -> bool {
+    family.starts_with(b"h")
 }
 
 impl fmt::Display for Op {
@@ -119,10 +138,11 @@ impl RowHistory {
     /// Returns the row as a reader at `snapshot` must see it, before any purge.
     pub fn at(&self, snapshot: Txn) -> Row<'_> {
         let seen = &self.ops[..self.ops.partition_point(|(txn, _)| *txn <= snapshot)];
-        // Nothing before the last delete of the row matters.
+        // Before the last delete of the row only hidden families matter.
         let cleared = seen.iter().rposition(|(_, op)| matches!(op, Op::DeleteRow)).unwrap_or(0);
         let mut row = Row::new();
-        for (txn, op) in &seen[cleared..] {
+        let spared = seen[..cleared].iter().filter(|(_, op)| op.is_of_hidden());
+        for (txn, op) in spared.chain(&seen[cleared..]) {
             carry_out(&mut row, *txn, op);
         }
         row
@@ -197,7 +217,7 @@ fn carry_out<'a>(row: &mut Row<'a>, txn: Txn, op: &'a Op) {
             }
         }
         Op::DeleteFamily(family) => row.retain(|column, _| column.0 != family),
-        Op::DeleteRow => row.clear(),
+        Op::DeleteRow => row.retain(|column, _| is_hidden(column.0)),
     }
 }
 
@@ -262,12 +282,20 @@ pub struct TableHistory {
     /// The last commit that touched the table, and the last that deleted a range of it.
     pub newest: Txn,
     pub range_deleted: Txn,
+    pub loads: Loads,
 }
 
 impl TableHistory {
     pub fn new(id: TableId, schema: Arc<Schema>) -> TableHistory {
         let (newest, range_deleted) = (Txn::ZERO, Txn::ZERO);
-        TableHistory { id, schema, rows: BTreeMap::new(), newest, range_deleted }
+        TableHistory {
+            id,
+            schema,
+            rows: BTreeMap::new(),
+            newest,
+            range_deleted,
+            loads: Loads::default(),
+        }
     }
 
     pub fn apply(&mut self, txn: Txn, changes: &Changes, now: i64) {

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stele_engine::world::sim::SimFiles;
+use stele_engine::config::{RowFaults, SimRows};
+use stele_engine::world::sim::{SimFiles, SimObjects};
 use stele_engine::world::{Clock, ManualClock, SeededRandom, World};
 use stele_engine::*;
 
@@ -12,11 +13,12 @@ use super::chance::Chance;
 use super::history::{APPEND, Append, Changes, TableHistory};
 use super::interrupt::interrupt_compaction;
 use super::policy;
-use super::scans::{Found, ScanCheck};
+use super::scans::ScanCheck;
 use super::tally::Tally;
+use crate::support::unsure::{UNSURE, open_unsure};
 
 const START_MICROS: i64 = 100_000;
-const SNAPSHOT_AGE_MAX: Duration = Duration::from_micros(400);
+pub(super) const SNAPSHOT_AGE_MAX: Duration = Duration::from_micros(400);
 const MANY_SLOTS: usize = 1 << 16;
 
 pub struct Run {
@@ -26,26 +28,31 @@ pub struct Run {
     recent_steps: Vec<String>,
     pub(super) chance: Chance,
     pub files: SimFiles,
-    clock: Arc<ManualClock>,
+    pub(super) clock: Arc<ManualClock>,
     options: Options,
     /// Whether tablets are split and joined.
     splits: bool,
+    /// Whether changes of tablets get lost.
+    unsure: bool,
     store: Option<Store>,
+    rows: Option<Arc<SimRows>>,
+    /// Number of changes of tablets whose outcome was unknown.
+    pub unknown: u64,
     pub(super) tables: Vec<TableHistory>,
     /// The last txn before the store was opened.
     floor: Txn,
     /// Txns that readers may still use.
     seen: Vec<Txn>,
-    snapshots: Vec<HeldSnapshot>,
-    scans: Vec<(Scan, ScanCheck)>,
+    pub(super) snapshots: Vec<HeldSnapshot>,
+    pub(super) scans: Vec<(Scan, ScanCheck)>,
     pub tally: Tally,
 }
 
 /// A snapshot and the time it was taken.
 #[derive(Clone)]
-struct HeldSnapshot {
-    snapshot: Arc<Snapshot>,
-    since: Duration,
+pub(super) struct HeldSnapshot {
+    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) since: Duration,
 }
 
 /// Small limits everywhere, so that all events are frequent.
@@ -74,16 +81,40 @@ impl Run {
     /// Starts with tables of `tablets` tablets each; if there are several, they are
     /// split and joined all the time.
     pub fn new(seed: u64, tablets: usize) -> Run {
+        Run::start(seed, tablets, false)
+    }
+
+    /// Like `new`, but changes of tablets get lost, arrive late or twice, or remain
+    /// without an answer.
+    pub fn unsure(seed: u64, tablets: usize) -> Run {
+        Run::start(seed, tablets, true)
+    }
+
+    /// Like `new`, but the fragments are in an object store, and every read misses.
+    pub fn with_objects(seed: u64, tablets: usize) -> Run {
+        Run::start_with(seed, tablets, false, Some(SimObjects::new(seed)))
+    }
+
+    fn start(seed: u64, tablets: usize, unsure: bool) -> Run {
+        Run::start_with(seed, tablets, unsure, None)
+    }
+
+    fn start_with(seed: u64, tablets: usize, unsure: bool, objects: Option<SimObjects>) -> Run {
         let chance = Chance::new(seed);
+        let mut options = options(&chance);
+        options.objects.store = objects.map(|objects| Arc::new(objects) as _);
         let mut run = Run {
             seed,
             step: 0,
             recent_steps: Vec::new(),
             files: SimFiles::new(seed),
             clock: Arc::new(ManualClock::at(START_MICROS)),
-            options: options(&chance),
+            options,
             chance,
             splits: tablets > 1,
+            unsure,
+            rows: None,
+            unknown: 0,
             store: None,
             tables: Vec::new(),
             floor: Txn::ZERO,
@@ -125,8 +156,11 @@ impl Run {
             random: Arc::new(SeededRandom::new(self.seed ^ self.step as u64)),
             spawner: None,
         };
-        let store = Store::open(Path::new("/store"), self.options.clone(), world);
-        self.store = Some(store.unwrap());
+        let (dir, options) = (Path::new("/store"), self.options.clone());
+        let rates = if self.unsure { UNSURE } else { RowFaults::default() };
+        let opened = open_unsure(dir, options, world, self.seed ^ self.step as u64, rates);
+        let (store, rows) = opened.unwrap();
+        (self.store, self.rows) = (Some(store), Some(rows));
         let (durable, latest) = self.store().progress();
         assert_eq!(durable, latest, "all that an open finds is durable");
         assert!(self.tables.iter().all(|table| table.newest < durable), "txns only rise");
@@ -143,16 +177,24 @@ impl Run {
         for _ in 0..count {
             self.step += 1;
             step(self);
+            if self.step.is_multiple_of(100) {
+                self.store().collect(false).unwrap();
+            }
         }
         self.reopen();
+        self.load_all();
         for table in 0..self.tables.len() {
             self.read_all(table);
         }
     }
 
     pub(super) fn any_step(&mut self) {
-        if self.splits && self.chance.percent(3) {
-            return self.split_or_join();
+        if self.splits && self.chance.percent(4) {
+            return if self.chance.percent(75) {
+                self.split_or_join()
+            } else {
+                self.load_or_unload()
+            };
         }
         match self.chance.below(1000) {
             0..370 => self.commit(Txn::MAX),
@@ -219,15 +261,30 @@ impl Run {
             Durability::Durable,
         ]);
         match self.store().apply(&builder.finish(), most, wait) {
-            Ok(txn) => self.committed(txn, most, &all),
-            Err(Error::MutationConflict { .. }) => {
+            Ok(txn) => {
+                assert!(!self.is_refused(&all), "a row of it is not loaded");
+                self.committed(txn, most, &all);
+            }
+            Err(Error::TabletNotLoaded(_)) => {
+                self.tally.not_loaded += 1;
+                assert!(self.is_refused(&all), "all its rows are loaded");
+            }
+            Err(error @ Error::MutationConflict { .. }) => {
                 self.tally.conflicts += 1;
                 let exact = self.options.memory.conflict_slots == MANY_SLOTS;
-                assert!(most < self.newest(), "nothing is newer than {most}");
-                assert!(!exact || self.newest_of(&all) > most, "no row of it is newer than {most}");
+                // A join lets the load of one tablet count for both.
+                let loads = all.iter().map(|(table, _)| self.tables[*table].loads.newest()).max();
+                let loads = loads.unwrap_or(Txn::ZERO);
+                assert!(most < self.newest().max(loads), "nothing is newer than {most}: {error}");
+                let newest = self.newest_of(&all).max(loads);
+                assert!(!exact || newest > most, "no row of it is newer than {most}");
             }
             Err(error) => panic!("{error}"),
         }
+    }
+
+    fn is_refused(&self, all: &[(usize, Changes)]) -> bool {
+        all.iter().any(|(table, changes)| self.tables[*table].loads.refuse(changes))
     }
 
     fn committed(&mut self, txn: Txn, most: Txn, all: &[(usize, Changes)]) {
@@ -250,21 +307,22 @@ impl Run {
         for (table, changes) in all {
             let table = &self.tables[*table];
             for row in changes.rows.keys() {
+                newest = newest.max(table.loads.newest_of(row));
                 let row = table.rows.get(row).map_or(Txn::ZERO, |history| history.newest);
                 newest = newest.max(row).max(table.range_deleted).max(self.floor);
             }
             if !changes.ranges.is_empty() {
-                newest = newest.max(table.newest).max(self.floor);
+                newest = newest.max(table.newest).max(table.loads.newest()).max(self.floor);
             }
         }
         newest
     }
 
-    fn newest(&self) -> Txn {
+    pub(super) fn newest(&self) -> Txn {
         self.tables.iter().map(|table| table.newest).max().unwrap_or(Txn::ZERO).max(self.floor)
     }
 
-    fn saw(&mut self, txn: Txn) {
+    pub(super) fn saw(&mut self, txn: Txn) {
         const SEEN_MAX: usize = 12;
         if self.seen.len() == SEEN_MAX {
             self.seen.remove(0);
@@ -291,139 +349,16 @@ impl Run {
         }
         let error =
             self.store().apply(&builder.finish(), Txn::MAX, Durability::Durable).unwrap_err();
+        if let Error::TabletNotLoaded(_) = &error {
+            assert!(table.loads.any_unloaded());
+            return;
+        }
         assert!(match kind {
             0 => matches!(error, Error::CellDisorder(_)),
             1 => matches!(error, Error::UnknownColumnFamily { .. }),
             2 => matches!(error, Error::InvalidMutation(_)),
             _ => matches!(error, Error::UnknownTable(_)),
         });
-    }
-
-    fn new_scan(&self) -> (Scan, ScanCheck) {
-        let table = self.chance.below(self.tables.len());
-        let mut spec = self.chance.scan(&self.tables[table].schema, self.now());
-        spec.view = match self.chance.below(3) {
-            0 => View::Durable,
-            1 => View::Latest,
-            _ if self.snapshots.is_empty() => View::Latest,
-            _ => View::At(self.chance.pick(&self.snapshots).snapshot),
-        };
-        let scan = self.store().scan(self.tables[table].id, spec.clone()).unwrap();
-        (scan, ScanCheck::new(table, spec, self.now()))
-    }
-
-    /// Scans to the end, in batches, with no commits in between.
-    fn read(&mut self) {
-        self.record_step("read");
-        let mut open = Some(self.new_scan());
-        while let Some((scan, check)) = open {
-            let table = check.table;
-            open = self.next_batch(scan, check);
-            self.perhaps_rewrite(table);
-        }
-    }
-
-    /// Sometimes rewrites the table, so that a scan that began in memory continues on
-    /// disk.
-    pub(super) fn perhaps_rewrite(&mut self, table: usize) {
-        let table = self.tables[table].id;
-        match self.chance.below(60) {
-            0..10 => self.store().flush(table).unwrap(),
-            10..13 => drop(self.store().step().unwrap()),
-            13 => self.store().compact(table).unwrap(),
-            _ => {}
-        }
-    }
-
-    pub(super) fn read_all(&mut self, table: usize) {
-        for reverse in [false, true] {
-            let spec = ScanSpec { reverse, markers: true, ..ScanSpec::default() };
-            let scan = self.store().scan(self.tables[table].id, spec.clone()).unwrap();
-            let mut open = Some((scan, ScanCheck::new(table, spec, self.now())));
-            while let Some((scan, check)) = open {
-                open = self.next_batch(scan, check);
-            }
-        }
-    }
-
-    fn open_scan(&mut self) {
-        const SCANS_MAX: usize = 5;
-        self.record_step("open a scan");
-        if self.scans.len() < SCANS_MAX {
-            let scan = self.new_scan();
-            self.scans.push(scan);
-        }
-    }
-
-    fn continue_scan(&mut self) {
-        if self.scans.is_empty() {
-            return;
-        }
-        self.record_step("continue a scan");
-        let (scan, check) = self.scans.swap_remove(self.chance.below(self.scans.len()));
-        self.perhaps_rewrite(check.table);
-        let open = self.next_batch(scan, check);
-        self.scans.extend(open);
-    }
-
-    /// Reads a batch and checks it. Returns `None` when the scan has ended.
-    fn next_batch(&mut self, mut scan: Scan, mut check: ScanCheck) -> Option<(Scan, ScanCheck)> {
-        let mut found = Vec::new();
-        let limits = self.chance.limits();
-        let (durable, latest) = self.store().progress();
-        let result = scan.next_batch(limits, &mut |cell| found.push(Found::of(cell)));
-        let end = match result {
-            Ok(end) => end,
-            Err(error) => {
-                self.check_scan_error(&check, &error);
-                return None;
-            }
-        };
-        match (&check.spec.view, check.txn()) {
-            (View::At(snapshot), _) => {
-                assert_eq!(end.txn, snapshot.txn());
-                assert!(!self.is_expired(snapshot), "a given-up snapshot was read");
-            }
-            (View::Durable, None) => assert_eq!(end.txn, durable),
-            (View::Latest, None) => assert_eq!(end.txn, latest),
-            (View::Durable, Some(last)) => assert!(end.txn == durable || end.txn == last),
-            (View::Latest, Some(last)) => assert!(end.txn == latest || end.txn == last),
-        }
-        self.saw(end.txn);
-        self.tally.cells += found.len() as u64;
-        self.tally.rows_cut += u64::from(check.continues_row(&found));
-        let checked = check.batch(&self.tables[check.table], end, found, self.clock.elapsed());
-        if let Err(difference) = checked {
-            panic!("table t{}: {difference}", check.table);
-        }
-        (!end.done).then_some((scan, check))
-    }
-
-    fn is_expired(&self, snapshot: &Arc<Snapshot>) -> bool {
-        let held = self.snapshots.iter().find(|held| Arc::ptr_eq(&held.snapshot, snapshot));
-        held.is_some_and(|held| self.clock.elapsed() > held.since + SNAPSHOT_AGE_MAX)
-    }
-
-    fn check_scan_error(&mut self, check: &ScanCheck, error: &Error) {
-        match error {
-            Error::ScanConflict { .. } => self.tally.scan_conflicts += 1,
-            _ => self.tally.expired += 1,
-        }
-        match (error, &check.spec.view) {
-            (Error::SnapshotExpired { .. }, View::At(snapshot)) => {
-                let held = self.snapshots.iter().any(|h| Arc::ptr_eq(&h.snapshot, snapshot));
-                assert!(!held || self.is_expired(snapshot), "a snapshot was released too soon");
-            }
-            (Error::SnapshotExpired { .. }, _) => {
-                assert!(self.clock.elapsed() > check.since + SNAPSHOT_AGE_MAX, "{error}");
-            }
-            (Error::ScanConflict { .. }, _) => {
-                assert_eq!(check.spec.row_mode, RowMode::Unchanged);
-                let began = check.txn().expect("a row was begun in a batch before");
-                assert!(self.newest() > began, "nothing has changed since {began}");
-            }
-            _ => panic!("{error}"),
-        }
     }
 
     fn flush(&mut self) {
@@ -444,29 +379,7 @@ impl Run {
         }
     }
 
-    pub(super) fn split_or_join(&mut self) {
-        const TABLETS_MAX: usize = 9;
-        let table = self.chance.pick(&self.ids());
-        let tablets = self.store().tablets(table).unwrap();
-        let row = self.chance.row();
-        let inner: Vec<Vec<u8>> =
-            tablets.iter().skip(1).map(|tablet| tablet.rows.start.clone()).collect();
-        if inner.is_empty() || (tablets.len() < TABLETS_MAX && self.chance.percent(55)) {
-            self.record_step(format!("split {} at {}", table.0, row.escape_ascii()));
-            if !row.is_empty() {
-                let is_new = !inner.contains(&row);
-                assert_eq!(self.store().split(table, &row).unwrap(), is_new);
-                self.tally.splits += u64::from(is_new);
-            }
-        } else {
-            let row = self.chance.pick(&inner);
-            self.record_step(format!("join {} at {}", table.0, row.escape_ascii()));
-            self.store().join(table, &row).unwrap();
-            self.tally.joins += 1;
-        }
-    }
-
-    fn ids(&self) -> Vec<TableId> {
+    pub(super) fn ids(&self) -> Vec<TableId> {
         self.tables.iter().map(|table| table.id).collect()
     }
 
@@ -501,12 +414,23 @@ impl Run {
         let number = self.chance.below(self.tables.len());
         let now = self.now();
         let table = &self.tables[number];
-        let schema = self.chance.altered(&table.schema, now);
+        let schema = if self.chance.percent(60) {
+            self.chance.regrouped(&table.schema)
+        } else {
+            self.chance.altered(&table.schema, now)
+        };
         let families = |schema: &schema::Schema| {
             schema.groups().iter().map(|group| group.families.len()).sum::<usize>()
         };
         let dropped = families(&schema) < families(&table.schema);
+        let hidden = |schema: &schema::Schema| schema.groups().len() - schema.visible_groups();
+        let adds_group = hidden(&schema) > hidden(&table.schema);
+        self.tally.regroups += u64::from(!table.schema.keeps_groups(&schema));
         self.store().alter_table(table.id, schema.clone()).unwrap();
+        self.tally.hidden_groups += u64::from(adds_group);
+        let configs = self.store().configs().unwrap();
+        self.tally.restricted +=
+            configs.files().filter(|file| file.families.is_some()).count() as u64;
         self.record_step(format!("alter t{number}: {schema:?}"));
         // The store records when a family was created; names are never reused.
         let stored = self.store().schema(self.tables[number].id).unwrap();
@@ -527,6 +451,9 @@ impl Run {
         self.tally.compactions += stats.compactions;
         self.tally.compaction_parts += stats.compaction_parts;
         self.tally.throttled += stats.throttled;
+        if let Some(rows) = self.rows.take() {
+            self.unknown += rows.counts().lost + rows.counts().answers_lost;
+        }
         let store = self.store.take().expect("the store is open");
         if self.chance.percent(50) {
             store.close().unwrap();
@@ -535,6 +462,8 @@ impl Run {
         }
         self.record_step("reopen");
         self.open();
+        self.tables.iter_mut().for_each(|table| table.loads.reopened());
+        self.check_loads();
         for table in &self.tables {
             let stored = self.store().schema(table.id).unwrap();
             assert_eq!(*stored, *table.schema);

@@ -13,7 +13,7 @@ use std::time::Duration;
 use stele_engine::schema::Schema;
 use stele_engine::*;
 
-use super::history::{Purged, RowHistory, TableHistory, VersionPart, Versions, fold};
+use super::history::{Purged, RowHistory, TableHistory, VersionPart, Versions, fold, is_hidden};
 use super::policy::{self, Ranks};
 
 /// A cell that a scan returned.
@@ -71,6 +71,7 @@ pub struct ScanCheck {
     passing: Vec<Context>,
     rows: usize,
     cells: usize,
+    pub batches: usize,
 }
 
 impl ScanCheck {
@@ -85,6 +86,7 @@ impl ScanCheck {
             passing: Vec::new(),
             rows: 0,
             cells: 0,
+            batches: 0,
         }
     }
 
@@ -113,8 +115,16 @@ impl ScanCheck {
         if self.txn() != Some(end.txn) {
             (self.contexts, self.since) = (Vec::new(), elapsed);
         }
-        self.contexts.push(Context { txn: end.txn, schema: table.schema.clone() });
-        self.passing.extend(self.contexts.iter().cloned());
+        let present = |contexts: &[Context]| {
+            let same = |context: &Context| Arc::ptr_eq(&context.schema, &table.schema);
+            contexts.iter().any(|context| context.txn == end.txn && same(context))
+        };
+        if !present(&self.contexts) {
+            self.contexts.push(Context { txn: end.txn, schema: table.schema.clone() });
+        }
+        if !present(&self.passing) {
+            self.passing.extend(self.contexts.iter().cloned());
+        }
         if self.continues_row(&found) {
             self.check_unchanged(table, end.txn)?;
         }
@@ -251,7 +261,7 @@ impl ScanCheck {
     }
 
     fn wants(&self, (family, qualifier): (&[u8], &[u8])) -> bool {
-        let Columns::Families(list) = &self.spec.columns else { return true };
+        let Columns::Families(list) = &self.spec.columns else { return !is_hidden(family) };
         list.iter().any(|wanted| {
             wanted.family == family
                 && wanted.qualifiers.as_ref().is_none_or(|ranges| {

@@ -16,6 +16,12 @@ tally! {
     throttled: "throttled commits",
     splits: "splits",
     joins: "joins",
+    loads: "loads",
+    unloads: "unloads",
+    not_loaded: "requests to unloaded rows",
+    hidden_groups: "hidden groups",
+    regroups: "changes of groups",
+    restricted: "restricted references",
 }
 
 impl Tally {

@@ -2,7 +2,7 @@
 //! the response.
 
 use bytes::{Bytes, BytesMut};
-use http::{Method as Verb, Response, StatusCode};
+use http::{HeaderMap, Method as Verb, Response, StatusCode};
 use http_body::Body;
 use http_body_util::{BodyExt, StreamBody};
 use stele_grpc::frame::{PREFIX_BYTES, Prefix};
@@ -14,12 +14,19 @@ use super::BoxError;
 use super::json::Transcoder;
 use super::objects::Objects;
 use super::paths::{is_known_to_etcd, method};
+use crate::etcd::callers::Token;
 use crate::etcd::methods::Method;
 use crate::etcd::results::charged;
-use crate::etcd::rpc::{FramedResponse, MESSAGE_BYTES_MAX, MessageStream};
+use crate::etcd::rpc::{FramedResponse, MessageStream};
 use crate::etcd::{Etcd, PageBody, pages};
 
-pub async fn call<B>(etcd: &Etcd, verb: &Verb, path: &str, body: B) -> Response<PageBody>
+pub async fn call<B>(
+    etcd: &Etcd,
+    verb: &Verb,
+    path: &str,
+    headers: &HeaderMap,
+    body: B,
+) -> Response<PageBody>
 where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + Send + 'static,
 {
@@ -32,14 +39,16 @@ where
     if verb != Verb::POST {
         return failed(&Status::unimplemented("Method Not Allowed"));
     }
+    let token = Token::of(headers);
+    let bytes_max = etcd.options().message_bytes_max();
     let executed = match method {
         Method::Watch | Method::LeaseKeepAlive => {
-            let requests = Objects::new(body, Transcoder::new(method));
-            etcd.stream(method, Box::pin(requests))
+            let requests = Objects::new(body, Transcoder::new(method), bytes_max);
+            etcd.stream(method, token, Box::pin(requests))
         }
-        _ => match read(body).await {
+        _ => match read(body, bytes_max).await {
             Ok(text) => match Transcoder::new(method).request(&text) {
-                Ok(request) => etcd.unary(method, request).await,
+                Ok(request) => etcd.unary(method, &token, request).await,
                 Err(status) => Err(status),
             },
             Err(status) => Err(status),
@@ -92,7 +101,7 @@ async fn transcoded(response: FramedResponse, transcoder: Transcoder) -> Result<
     Ok(charged(text.await??, share))
 }
 
-async fn read<B>(mut body: B) -> Result<Bytes, Status>
+async fn read<B>(mut body: B, bytes_max: usize) -> Result<Bytes, Status>
 where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin,
 {
@@ -106,7 +115,7 @@ where
             text.extend_from_slice(data);
         }
         // Base64 is a third longer than the bytes it encodes.
-        if text.len() > MESSAGE_BYTES_MAX / 3 * 4 {
+        if text.len() > bytes_max / 3 * 4 {
             return Err(crate::Error::RequestTooLarge.into());
         }
     }

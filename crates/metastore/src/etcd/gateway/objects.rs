@@ -12,7 +12,6 @@ use tonic::Status;
 use super::BoxError;
 use super::call::interruption;
 use super::json::Transcoder;
-use crate::etcd::rpc::MESSAGE_BYTES_MAX;
 
 /// Yields each object in wire format as soon as it is complete.
 pub struct Objects<B> {
@@ -22,6 +21,8 @@ pub struct Objects<B> {
     /// The scan of the object at the front.
     scan: ObjectScan,
     ended: bool,
+    /// The maximum size of an object.
+    bytes_max: usize,
 }
 
 /// The state of a scan for the end of an object.
@@ -34,13 +35,14 @@ struct ObjectScan {
 }
 
 impl<B> Objects<B> {
-    pub fn new(body: B, transcoder: Transcoder) -> Objects<B> {
+    pub fn new(body: B, transcoder: Transcoder, bytes_max: usize) -> Objects<B> {
         Objects {
             body,
             transcoder,
             received: BytesMut::new(),
             scan: ObjectScan::default(),
             ended: false,
+            bytes_max,
         }
     }
 
@@ -101,7 +103,7 @@ where
                 this.ended = object.is_err();
                 return Poll::Ready(Some(object));
             }
-            if this.received.len() > MESSAGE_BYTES_MAX {
+            if this.received.len() > this.bytes_max {
                 this.ended = true;
                 let refused = Status::invalid_argument("etcdserver: request is too large");
                 return Poll::Ready(Some(Err(refused)));
@@ -146,7 +148,7 @@ mod tests {
             .map(|piece| Ok::<_, Status>(Frame::data(Bytes::copy_from_slice(piece))))
             .collect();
         let body = StreamBody::new(tokio_stream::iter(frames));
-        let objects = Objects::new(body, Transcoder::new(Method::LeaseKeepAlive));
+        let objects = Objects::new(body, Transcoder::new(Method::LeaseKeepAlive), 2 << 20);
         let read = |object: Result<Bytes, Status>| match object {
             Ok(bytes) => Ok(LeaseKeepAliveRequest::decode(bytes).unwrap().id),
             Err(status) => Err(status.message().to_owned()),

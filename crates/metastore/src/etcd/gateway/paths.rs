@@ -25,11 +25,37 @@ const PATHS: &[(&str, Method)] = &[
     ("maintenance/hash", Method::Hash),
     ("maintenance/hashkv", Method::HashKv),
     ("maintenance/snapshot", Method::Snapshot),
+    ("maintenance/transfer-leadership", Method::MoveLeader),
+    ("maintenance/downgrade", Method::Downgrade),
+    ("auth/enable", Method::AuthEnable),
+    ("auth/disable", Method::AuthDisable),
+    ("auth/status", Method::AuthStatus),
+    ("auth/authenticate", Method::Authenticate),
+    ("auth/user/add", Method::UserAdd),
+    ("auth/user/get", Method::UserGet),
+    ("auth/user/list", Method::UserList),
+    ("auth/user/delete", Method::UserDelete),
+    ("auth/user/changepw", Method::UserChangePassword),
+    ("auth/user/grant", Method::UserGrantRole),
+    ("auth/user/revoke", Method::UserRevokeRole),
+    ("auth/role/add", Method::RoleAdd),
+    ("auth/role/get", Method::RoleGet),
+    ("auth/role/list", Method::RoleList),
+    ("auth/role/delete", Method::RoleDelete),
+    ("auth/role/grant", Method::RoleGrantPermission),
+    ("auth/role/revoke", Method::RoleRevokePermission),
+    ("lock/lock", Method::Lock),
+    ("lock/unlock", Method::Unlock),
+    ("election/campaign", Method::Campaign),
+    ("election/proclaim", Method::Proclaim),
+    ("election/leader", Method::Leader),
+    ("election/observe", Method::Observe),
+    ("election/resign", Method::Resign),
 ];
 
 /// Prefixes of the paths of etcd's methods that this server does not
 /// implement.
-const ETCD_PREFIXES: [&str; 5] = ["auth/", "lock/", "election/", "cluster/member/", "maintenance/"];
+const ETCD_PREFIXES: [&str; 1] = ["cluster/member/"];
 
 /// Returns the method of a path.
 pub fn method(path: &str) -> Option<Method> {

@@ -18,11 +18,17 @@ use crate::etcd::rpc::{FramedResponse, MessageStream};
 const CODES: usize = CODE_NAMES.len();
 
 /// The counters of all calls.
-#[derive(Default)]
 pub struct Calls {
     methods: [Counts; Method::COUNT],
     received_bytes: Count,
     sent_bytes: Count,
+}
+
+impl Default for Calls {
+    fn default() -> Calls {
+        let methods = std::array::from_fn(|_| Counts::default());
+        Calls { methods, received_bytes: Count::default(), sent_bytes: Count::default() }
+    }
 }
 
 #[derive(Default)]

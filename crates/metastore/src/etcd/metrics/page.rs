@@ -1,11 +1,13 @@
 //! The page `/metrics`.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use stele_metrics::{Kind, Text};
 use tonic::Code;
 
 use crate::Node;
+use crate::command::Alarm;
 use crate::etcd::methods::Method;
 use crate::etcd::{CLUSTER_VERSION, Etcd, VERSION};
 use crate::histogram::Histogram;
@@ -33,6 +35,7 @@ pub fn text(etcd: &Etcd) -> String {
     disk(&mut text, etcd.node());
     keys(&mut text, etcd);
     watches_and_leases(&mut text, etcd);
+    operations(&mut text, etcd.node());
     etcd.counters().calls.write(&mut text);
     text.append(&(etcd.options().process_numbers)());
     text.into_string()
@@ -45,6 +48,8 @@ fn server(text: &mut Text, etcd: &Etcd) {
     text.gauge("etcd_server_has_leader", "", i64::from(status.leader_id != 0));
     text.gauge("etcd_server_is_leader", "", leads);
     text.gauge("etcd_server_is_learner", "", 0);
+    text.counter("etcd_server_learner_promote_successes", "", 0);
+    text.counter("etcd_server_learner_promote_failures", "", 0);
     text.counter("etcd_server_leader_changes_seen_total", "", i64::from(status.leader_id != 0));
     // A single voter sends no heartbeats or snapshots.
     text.counter("etcd_server_heartbeat_send_failures_total", "", 0);
@@ -66,6 +71,23 @@ fn server(text: &mut Text, etcd: &Etcd) {
     constant(text, "etcd_server_version", "server_version", VERSION);
     constant(text, "etcd_cluster_version", "cluster_version", CLUSTER_VERSION);
     constant(text, "etcd_server_id", "server_id", &format!("{:x}", status.member_id));
+    let revision = number(node.auth().get().revision());
+    text.gauge("etcd_debugging_auth_revision", "", revision);
+    alarms(text, node);
+}
+
+/// Writes a gauge of 1 for each active alarm.
+fn alarms(text: &mut Text, node: &Node) {
+    let name = "etcd_debugging_server_alarms";
+    text.head(name, Kind::Gauge, "");
+    for (member, alarm) in node.alarms() {
+        let member = format!("{member:x}");
+        let kind = match alarm {
+            Alarm::NoSpace => "NOSPACE",
+            Alarm::Corrupt => "CORRUPT",
+        };
+        text.sample(name, &[("server_id", &member), ("alarm_type", kind)], 1);
+    }
 }
 
 /// Writes a gauge of 1 whose label is the information.
@@ -97,6 +119,14 @@ fn keys(text: &mut Text, etcd: &Etcd) {
     text.counter("etcd_mvcc_put_total", "", counters.puts.get());
     text.counter("etcd_mvcc_delete_total", "", counters.deletes.get());
     text.counter("etcd_mvcc_txn_total", "", counters.txns.get());
+    // The names before etcd 3.4, which older dashboards use.
+    text.counter("etcd_debugging_mvcc_range_total", "", counters.ranges.get());
+    text.counter("etcd_debugging_mvcc_put_total", "", counters.puts.get());
+    text.counter("etcd_debugging_mvcc_delete_total", "", counters.deletes.get());
+    text.counter("etcd_debugging_mvcc_txn_total", "", counters.txns.get());
+    // No read keeps a transaction open, and nothing is defragmented.
+    text.gauge("etcd_mvcc_db_open_read_transactions", "", 0);
+    text.gauge("etcd_disk_defrag_inflight", "", 0);
     let keys = node.count(&crate::command::KeyRange::all(), 0).unwrap_or(0);
     text.gauge("etcd_debugging_mvcc_keys_total", "", keys);
     text.gauge("etcd_debugging_mvcc_current_revision", "", node.revision());
@@ -116,6 +146,38 @@ fn watches_and_leases(text: &mut Text, etcd: &Etcd) {
     text.counter("etcd_debugging_lease_granted_total", "", counters.grants.get());
     text.counter("etcd_debugging_lease_revoked_total", "", counters.revocations.get());
     text.counter("etcd_debugging_lease_renewed_total", "", counters.renewals.get());
+}
+
+/// Metrics that etcd does not have.
+fn operations(text: &mut Text, node: &Node) {
+    let name = "stele_metastore_request_phase_seconds";
+    text.head(name, Kind::Histogram, "Time that writes spent in each phase.");
+    for (phase, times) in node.group().phases().histograms() {
+        let labels = [("phase", phase)];
+        text.histogram(name, &labels, times.bounds(), times.seconds(), times.count());
+    }
+    let help = "Requests that took longer than --metastore-slow-request.";
+    text.counter("stele_metastore_slow_requests_total", help, number(node.slow_requests()));
+    if let Ok(history) = node.history_reach() {
+        let help = "Oldest revision that can be read.";
+        text.gauge("stele_metastore_history_oldest_revision", help, history.oldest_revision);
+        let seconds = history.oldest_micros.unwrap_or(0) / 1_000_000;
+        let help = "Time of the oldest revision that can be read, in seconds since 1970; 0 if \
+                    nothing was written since.";
+        text.gauge("stele_metastore_history_oldest_timestamp_seconds", help, seconds);
+    }
+    text.gauge("stele_metastore_level", "Feature level of the group.", node.level());
+    let backups = node.backups();
+    let count = |count: &AtomicU64| number(count.load(Ordering::Relaxed));
+    text.counter("stele_metastore_backups_total", "Backups taken.", count(&backups.done));
+    let help = "Backups that failed.";
+    text.counter("stele_metastore_backups_failed_total", help, count(&backups.failed));
+    let help = "Revision of the last backup; 0 before the first.";
+    let revision = backups.last_revision.load(Ordering::Relaxed);
+    text.gauge("stele_metastore_backup_revision", help, revision);
+    let help = "Time of the last backup, in seconds since 1970; 0 before the first.";
+    let seconds = backups.last_micros.load(Ordering::Relaxed) / 1_000_000;
+    text.gauge("stele_metastore_backup_timestamp_seconds", help, seconds);
 }
 
 fn histogram(text: &mut Text, name: &str, times: &Histogram) {

@@ -5,7 +5,8 @@ use stele_grpc::frame;
 
 use super::pieces::Pieces;
 use super::{PIECE_BYTES, large};
-use crate::command::RangeQuery;
+use crate::auth::Access;
+use crate::command::{Caller, RangeQuery};
 use crate::etcd::response::range_field;
 use crate::etcd::rpc::FramedResponse;
 use crate::etcd::{Etcd, proto, request};
@@ -17,12 +18,17 @@ use crate::{Error, Result};
 /// left.
 const COLLECTED_BYTES_MAX: usize = 16 << 20;
 
-pub async fn range(etcd: &Etcd, request: proto::RangeRequest) -> Result<FramedResponse> {
+pub async fn range(
+    etcd: &Etcd,
+    caller: Option<&Caller>,
+    request: proto::RangeRequest,
+) -> Result<FramedResponse> {
     let linearizable = !request.serializable;
     let query = request::range(request)?;
     if linearizable {
         etcd.node().barrier().await?;
     }
+    etcd.by(caller).permit(Access::Read(&query.range))?;
     etcd.counters().ranges.add(1);
     match query.range.single_key() {
         Some(_) => single_key(etcd, &query),

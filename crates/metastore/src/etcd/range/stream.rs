@@ -5,7 +5,8 @@ use bytes::{Bytes, BytesMut};
 use stele_grpc::frame;
 use tonic::Status;
 
-use crate::command::{Order, Target};
+use crate::auth::Access;
+use crate::command::{Caller, Order, Target};
 use crate::etcd::generate::generate;
 use crate::etcd::header::Header;
 use crate::etcd::response::range_field;
@@ -17,7 +18,11 @@ use crate::wire::Fields;
 /// The approximate bytes of keys in one message.
 const STREAMED_BYTES: usize = 512 << 10;
 
-pub async fn stream(etcd: &Etcd, request: proto::RangeRequest) -> Result<FramedResponse, Status> {
+pub async fn stream(
+    etcd: &Etcd,
+    caller: Option<&Caller>,
+    request: proto::RangeRequest,
+) -> Result<FramedResponse, Status> {
     let linearizable = !request.serializable;
     let query = request::range(request)?;
     let plain = query.target == Target::Key && query.order != Order::Descend;
@@ -28,6 +33,7 @@ pub async fn stream(etcd: &Etcd, request: proto::RangeRequest) -> Result<FramedR
     if linearizable {
         etcd.node().barrier().await?;
     }
+    etcd.by(caller).permit(Access::Read(&query.range))?;
     etcd.counters().ranges.add(1);
     let mut scan = etcd.node().reader(Floor::Compacted).open(&query)?;
     let etcd = etcd.clone();

@@ -5,7 +5,6 @@ use bytes::{Bytes, BytesMut};
 use stele_grpc::frame;
 
 use crate::etcd::header::Header;
-use crate::etcd::rpc::MESSAGE_BYTES_MAX;
 use crate::watch::Event;
 use crate::wire::{self, Fields};
 
@@ -28,13 +27,14 @@ impl WatchMessage {
         WatchMessage { header, watch_id, ..WatchMessage::default() }
     }
 
-    /// Encodes and frames the message with these events.
-    pub fn encode(&self, events: &[&Event], prev_kv: bool) -> Bytes {
-        let bytes: usize = events.iter().map(|event| event_len(event, prev_kv)).sum();
+    /// Encodes and frames the message with these events. Those after the
+    /// revision `prev_after` have the previous values.
+    pub fn encode(&self, events: &[&Event], prev_after: i64) -> Bytes {
+        let bytes: usize = events.iter().map(|event| event_len(event, prev_after)).sum();
         let mut out = frame::begin(128 + self.cancel_reason.len() + bytes);
         self.write(&mut out);
         for event in events {
-            out.message(EVENTS, event.wire(prev_kv));
+            out.message(EVENTS, event.wire(event.revision > prev_after));
         }
         frame::finish(out)
     }
@@ -51,25 +51,25 @@ impl WatchMessage {
 
     /// Splits the events into messages, none of which is too large unless a
     /// single event is. All but the last are marked as fragments.
-    pub fn fragments(&self, events: &[&Event], prev_kv: bool) -> Vec<Bytes> {
+    pub fn fragments(&self, events: &[&Event], prev_after: i64, bytes_max: usize) -> Vec<Bytes> {
         let mut messages = Vec::new();
         let (mut start, mut bytes) = (0, 0);
         for (at, event) in events.iter().enumerate() {
-            let len = event_len(event, prev_kv);
-            if bytes > 0 && bytes + len >= MESSAGE_BYTES_MAX {
+            let len = event_len(event, prev_after);
+            if bytes > 0 && bytes + len >= bytes_max {
                 let piece = WatchMessage { fragment: true, ..self.clone() };
-                messages.push(piece.encode(&events[start..at], prev_kv));
+                messages.push(piece.encode(&events[start..at], prev_after));
                 (start, bytes) = (at, 0);
             }
             bytes += len;
         }
-        messages.push(self.encode(&events[start..], prev_kv));
+        messages.push(self.encode(&events[start..], prev_after));
         messages
     }
 }
 
-fn event_len(event: &Event, prev_kv: bool) -> usize {
-    wire::field_len(event.wire(prev_kv).len())
+fn event_len(event: &Event, prev_after: i64) -> usize {
+    wire::field_len(event.wire(event.revision > prev_after).len())
 }
 
 #[cfg(test)]
@@ -105,10 +105,10 @@ mod tests {
             cancel_reason: "why".into(),
             fragment: true,
         };
-        let read = decode(&message.encode(&[&event(b"v")], true));
+        let read = decode(&message.encode(&[&event(b"v")], 2));
         assert_eq!((read.watch_id, read.compact_revision), (-1, 5));
         assert_eq!(read.events[0].prev_kv.as_ref().unwrap().value, "v");
-        let read = decode(&message.encode(&[&event(b"v")], false));
+        let read = decode(&message.encode(&[&event(b"v")], 3));
         assert_eq!(read.events[0].prev_kv, None);
     }
 
@@ -117,7 +117,8 @@ mod tests {
         let events: Vec<Event> = (0..5).map(|_| event(&vec![0; 900 << 10])).collect();
         let events: Vec<&Event> = events.iter().collect();
         let message = WatchMessage::new(Header::default(), 0);
-        let read: Vec<_> = message.fragments(&events, false).iter().map(decode).collect();
+        let read: Vec<_> =
+            message.fragments(&events, i64::MAX, 2 << 20).iter().map(decode).collect();
         let shape: Vec<_> = read.iter().map(|piece| (piece.events.len(), piece.fragment)).collect();
         assert_eq!(shape, [(2, true), (2, true), (1, false)]);
     }

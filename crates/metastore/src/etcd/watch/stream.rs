@@ -14,7 +14,10 @@ use super::lagging::Lagging;
 use super::message::WatchMessage;
 use super::watcher::Watcher;
 use super::watchers::Watchers;
+use crate::auth::Access;
+use crate::command::KeyRange;
 use crate::etcd::api::{Etcd, decode};
+use crate::etcd::callers::Token;
 use crate::etcd::generate::{Output, generate};
 use crate::etcd::proto::watch_request::RequestUnion;
 use crate::etcd::proto::{WatchCancelRequest, WatchCreateRequest, WatchRequest};
@@ -26,15 +29,16 @@ use crate::{Error, Result};
 const NO_ID: i64 = -1;
 
 /// Serves a Watch call.
-pub fn stream(etcd: &Etcd, requests: MessageStream) -> MessageStream {
+pub fn stream(etcd: &Etcd, token: Token, requests: MessageStream) -> MessageStream {
     let etcd = etcd.clone();
-    generate(move |out| WatchStream::new(etcd, out).run(requests))
+    generate(move |out| WatchStream::new(etcd, token, out).run(requests))
 }
 
 type PendingPermit = Pin<Box<dyn Future<Output = HistoryPermit> + Send>>;
 
 struct WatchStream {
     etcd: Etcd,
+    token: Token,
     out: Output,
     /// The position of the watchers that do not lag.
     live: Cursor,
@@ -54,12 +58,13 @@ struct WatchStream {
 }
 
 impl WatchStream {
-    fn new(etcd: Etcd, out: Output) -> WatchStream {
+    fn new(etcd: Etcd, token: Token, out: Output) -> WatchStream {
         let progress_every = etcd.options().progress_interval;
         etcd.counters().watch_streams.add(1);
         let live = etcd.node().watch().cursor(etcd.node().revision() + 1);
         WatchStream {
             etcd,
+            token,
             out,
             live,
             watchers: Watchers::default(),
@@ -77,7 +82,7 @@ impl WatchStream {
     async fn run(mut self, mut requests: MessageStream) -> Result<(), Status> {
         // After the last request, existing watchers continue.
         let mut requests_open = true;
-        loop {
+        while requests_open || !self.watchers.is_empty() {
             let lagging = !self.lagging.is_empty();
             let (at_once, waiting) = (lagging && self.permit.is_none(), self.permit.is_some());
             tokio::select! {
@@ -98,6 +103,7 @@ impl WatchStream {
                 }
             }
         }
+        Ok(())
     }
 
     async fn request(&mut self, request: WatchRequest) -> Result<()> {
@@ -115,8 +121,14 @@ impl WatchStream {
         let mut created = WatchMessage::new(self.etcd.header(revision), NO_ID);
         created.created = true;
         let (start, requested_id) = (request.start_revision, request.watch_id);
-        let refusal = match Watcher::new(request, revision) {
+        let watcher = Watcher::new(request, revision);
+        let denial = match &watcher {
+            Ok(watcher) => self.denial(&watcher.range).await,
+            Err(_) => None,
+        };
+        let refusal = match watcher {
             Err(reason) => Some(reason),
+            Ok(_) if denial.is_some() => denial,
             Ok(_) if requested_id != 0 && self.is_id_taken(requested_id) => {
                 Some("mvcc: duplicate watch ID provided on the WatchStream".to_owned())
             }
@@ -128,11 +140,20 @@ impl WatchStream {
         created.canceled = refusal.is_some();
         created.cancel_reason = refusal.unwrap_or_default();
         let id = created.watch_id;
-        self.out.send(created.encode(&[], false)).await;
+        self.out.send(created.encode(&[], i64::MAX)).await;
         let compacted = self.etcd.node().compacted();
         if id != NO_ID && start > 0 && start < compacted {
             self.cancel_compacted(id, compacted).await;
         }
+    }
+
+    /// Returns why the caller may not watch a range, in etcd's words.
+    async fn denial(&mut self, range: &KeyRange) -> Option<String> {
+        let caller = self.etcd.identify(&self.token).await;
+        let permitted =
+            caller.and_then(|caller| self.etcd.by(caller.as_ref()).permit(Access::Read(range)));
+        let error = permitted.err()?;
+        Some(format!("rpc error: code = {:?} desc = {error}", error.code()))
     }
 
     /// Adds a watcher under the requested id, or the next free one.
@@ -193,7 +214,7 @@ impl WatchStream {
             let header = self.etcd.header(self.etcd.node().revision());
             let mut message = WatchMessage::new(header, request.watch_id);
             message.canceled = true;
-            self.out.send(message.encode(&[], false)).await;
+            self.out.send(message.encode(&[], i64::MAX)).await;
         }
     }
 
@@ -204,7 +225,7 @@ impl WatchStream {
         let mut message = WatchMessage::new(self.etcd.header(0), id);
         message.canceled = true;
         message.compact_revision = compacted;
-        self.out.send(message.encode(&[], false)).await;
+        self.out.send(message.encode(&[], i64::MAX)).await;
     }
 
     /// Sends new events to the watchers that are up to date.
@@ -216,7 +237,7 @@ impl WatchStream {
             Ok(()) => {
                 let revision = self.live.next() - 1;
                 for (id, of_watcher) in self.index.distribute(&events) {
-                    self.send(id, revision, of_watcher).await;
+                    self.send(id, revision, revision, of_watcher).await;
                 }
             }
             Err(Error::Compacted { compacted }) => self.skip_dropped(compacted).await,
@@ -254,8 +275,9 @@ impl WatchStream {
         match taken {
             Ok(()) => {
                 let reached = group.cursor.next();
+                let newest = self.etcd.node().revision();
                 for (id, of_watcher) in group.distribute(&events) {
-                    self.send(id, reached - 1, of_watcher).await;
+                    self.send(id, reached - 1, newest, of_watcher).await;
                 }
                 for id in group.ids() {
                     if let Some(watcher) = self.watchers.get_mut(id) {
@@ -286,9 +308,9 @@ impl WatchStream {
         Ok(())
     }
 
-    /// Sends a watcher the events that it wants. After this it has everything
-    /// up to `revision`.
-    async fn send(&mut self, id: i64, revision: i64, mut events: Vec<&Event>) {
+    /// Sends a watcher the events that it wants, in a response with the revision
+    /// `newest`. After this it has everything up to `revision`.
+    async fn send(&mut self, id: i64, revision: i64, newest: i64, mut events: Vec<&Event>) {
         let Some(watcher) = self.watchers.get_mut(id) else { return };
         events.retain(|event| watcher.wants(event));
         watcher.next = watcher.next.max(revision + 1);
@@ -296,14 +318,21 @@ impl WatchStream {
             return;
         }
         watcher.sent_since_progress = true;
-        let (prev_kv, fragment) = (watcher.prev_kv, watcher.fragment);
+        // The value before an event is read at the revision before it, unless
+        // that is compacted.
+        let prev_after = match watcher.prev_kv {
+            true => self.etcd.node().compacted(),
+            false => i64::MAX,
+        };
+        let fragment = watcher.fragment;
         self.etcd.counters().events.add(events.len() as i64);
-        let message = WatchMessage::new(self.etcd.header(revision), id);
+        let message = WatchMessage::new(self.etcd.header(newest), id);
         if !fragment {
-            self.out.send(message.encode(&events, prev_kv)).await;
+            self.out.send(message.encode(&events, prev_after)).await;
             return;
         }
-        for piece in message.fragments(&events, prev_kv) {
+        let bytes_max = self.etcd.options().message_bytes_max();
+        for piece in message.fragments(&events, prev_after, bytes_max) {
             self.out.send(piece).await;
         }
     }
@@ -328,7 +357,7 @@ impl WatchStream {
         }
         if self.is_caught_up(revision) {
             let header = self.etcd.header(self.live.next() - 1);
-            self.out.send(WatchMessage::new(header, NO_ID).encode(&[], false)).await;
+            self.out.send(WatchMessage::new(header, NO_ID).encode(&[], i64::MAX)).await;
         }
         Ok(())
     }
@@ -347,7 +376,7 @@ impl WatchStream {
         }
         for id in idle {
             let message = WatchMessage::new(self.etcd.header(revision), id);
-            self.out.send(message.encode(&[], false)).await;
+            self.out.send(message.encode(&[], i64::MAX)).await;
         }
     }
 }
@@ -397,7 +426,8 @@ mod tests {
     impl Call {
         fn new(etcd: &Etcd) -> Call {
             let (requests, sent) = mpsc::unbounded_channel();
-            let answers = stream(etcd, Box::pin(UnboundedReceiverStream::new(sent)));
+            let answers =
+                stream(etcd, Token::default(), Box::pin(UnboundedReceiverStream::new(sent)));
             Call { requests, answers }
         }
 

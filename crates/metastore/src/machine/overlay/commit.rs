@@ -1,14 +1,16 @@
 //! Turns the changes of the overlay into engine commits.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use stele_engine::{Commit, CommitBuilder};
 
 use super::Overlay;
-use crate::command::Alarm;
+use crate::auth::AuthState;
+use crate::command::ActiveAlarm;
 use crate::error::Result;
-use crate::state::{LOCK, Sample, Staged, VALUE, Watermarks, changes, value_spec};
+use crate::state::{LOCK, Quotas, Sample, Staged, VALUE, Watermarks, changes, value_spec};
 use crate::watch::Event;
 
 /// An entry whose changes are packed, to be committed and published.
@@ -21,8 +23,13 @@ pub struct FinishedEntry {
     pub created: Vec<Bytes>,
     /// Keys whose locks changed.
     pub locked: BTreeSet<Bytes>,
-    pub alarms: Option<Vec<(u64, Alarm)>>,
+    pub alarms: Option<Vec<ActiveAlarm>>,
+    pub auth: Option<Arc<AuthState>>,
+    /// Issued tokens and their users.
+    pub tokens: Vec<(String, String)>,
     pub sample: Option<Sample>,
+    /// The quotas, if one or its usage changed.
+    pub quotas: Option<Arc<Quotas>>,
 }
 
 impl Overlay<'_> {
@@ -104,7 +111,13 @@ impl Overlay<'_> {
         if line_moved || self.sample.is_some() {
             tables.push_time(&mut commit, self.sample.as_ref(), line_moved.then_some(&watermarks));
         }
-        tables.push_meta(&mut commit, &watermarks, self.alarms.as_deref());
+        let auth = self.auth.as_ref().map(|auth| auth.changed_rows(&state.auth.get()));
+        let auth = auth.as_deref().unwrap_or_default();
+        tables.push_meta(&mut commit, &watermarks, self.alarms.as_deref(), auth);
+        let quotas = self.quotas.filter(|_| !self.quota_rows.is_empty());
+        if let Some(quotas) = &quotas {
+            tables.push_quotas(&mut commit, quotas, &self.quota_rows);
+        }
         FinishedEntry {
             commit: commit.finish(),
             watermarks,
@@ -113,7 +126,10 @@ impl Overlay<'_> {
             events: self.events,
             counts: self.counts,
             alarms: self.alarms,
+            auth: self.auth,
+            tokens: self.tokens,
             sample: self.sample,
+            quotas,
         }
     }
 }

@@ -1,13 +1,17 @@
 //! The changes of an entry that is being applied.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use stele_engine::{Commit, ScanSpec};
 
-use crate::command::Alarm;
+use crate::auth::AuthState;
+use crate::command::ActiveAlarm;
 use crate::error::Result;
-use crate::state::{Change, KeyLockInfo, MemberState, Sample, Staged, Watermarks, value_spec};
+use crate::state::{
+    Change, KeyLockInfo, MemberState, Quotas, Sample, Staged, Watermarks, value_spec,
+};
 use crate::watch::Event;
 
 /// Commits a part of an entry.
@@ -47,7 +51,17 @@ pub struct Overlay<'a> {
     /// TTLs of leases; `None` removes the lease.
     pub(super) leases: BTreeMap<i64, Option<i64>>,
     pub sample: Option<Sample>,
-    pub alarms: Option<Vec<(u64, Alarm)>>,
+    pub alarms: Option<Vec<ActiveAlarm>>,
+    /// The user of the current proposal.
+    pub user: Option<Arc<str>>,
+    /// The users and roles, if the entry changes them.
+    pub auth: Option<Arc<AuthState>>,
+    /// Issued tokens and their users.
+    pub tokens: Vec<(String, String)>,
+    /// Quotas with their usage; `None` while there are none.
+    pub quotas: Option<Arc<Quotas>>,
+    /// The prefixes whose quota or usage changed.
+    pub(super) quota_rows: BTreeSet<Bytes>,
 }
 
 /// The changes of an overlay to one key.
@@ -91,6 +105,11 @@ impl<'a> Overlay<'a> {
             leases: BTreeMap::new(),
             sample: None,
             alarms: None,
+            user: None,
+            auth: None,
+            tokens: Vec::new(),
+            quotas: state.quotas(),
+            quota_rows: BTreeSet::new(),
         }
     }
 

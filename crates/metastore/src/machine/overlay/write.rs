@@ -1,13 +1,16 @@
 //! Adds changes to the overlay: keys, locks and leases, with the events for
 //! watchers.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use prost::Message;
 
 use super::Overlay;
+use crate::command::LEVEL_OF_HASHES;
 use crate::key::{KeyView, Tail};
 use crate::machine::parts::CHANGE_BYTES;
-use crate::state::{Change, ChangeKind, KeyLockInfo, tables};
+use crate::state::{Change, ChangeKind, KeyHash, KeyLockInfo, PrefixQuota, tables};
 use crate::watch::{Event, EventKind};
 
 /// The maximum size of an entry's events that are kept for watchers. Watchers
@@ -20,6 +23,7 @@ pub struct Previous<'t> {
     pub lease: i64,
     /// The tail, which is needed only for an event.
     pub tail: Option<&'t Bytes>,
+    pub hash: KeyHash,
 }
 
 impl Overlay<'_> {
@@ -37,8 +41,10 @@ impl Overlay<'_> {
         let bytes = Bytes::from(tail.encode());
         let size = size_of_entry(key, value.len());
         self.watermarks.written_bytes += size;
-        self.watermarks.live_bytes +=
-            size - old.map_or(0, |old| size_of_entry(key, old.value.len()));
+        let growth = size - old.map_or(0, |old| size_of_entry(key, old.value.len()));
+        self.watermarks.live_bytes += growth;
+        self.count_in_quotas(key, i64::from(old.is_none()), growth);
+        self.rehash(key, prev.map(|prev| &prev[..]), Some(&bytes));
         self.move_lease(key, old.map_or(0, |old| old.lease), lease);
         let kind = if old.is_some() { ChangeKind::Put } else { ChangeKind::Create };
         self.record(revision, sub, kind, key);
@@ -57,6 +63,8 @@ impl Overlay<'_> {
         let size = size_of_entry(key, kv.value.len());
         self.watermarks.written_bytes += size;
         self.watermarks.live_bytes += size;
+        self.count_in_quotas(key, 1, size);
+        self.rehash(key, None, Some(tail));
         self.move_lease(key, 0, kv.lease);
         self.set(key, kv.mod_revision, Some(tail.clone()), false);
     }
@@ -65,13 +73,14 @@ impl Overlay<'_> {
     pub fn delete(&mut self, key: &Bytes, prev: &Bytes) {
         let old = Tail::parse(prev);
         let (value_bytes, lease) = (old.value.len(), old.lease);
-        self.delete_existing(key, Previous { value_bytes, lease, tail: Some(prev) });
+        let hash = KeyHash::of(key, prev);
+        self.delete_existing(key, Previous { value_bytes, lease, tail: Some(prev), hash });
     }
 
     /// Deletes an existing key. There is no event without its tail.
     pub fn delete_existing(&mut self, key: &Bytes, old: Previous<'_>) {
         let (revision, sub) = self.next_position();
-        self.count_deletion(key, old.value_bytes);
+        self.count_deletion(key, old.value_bytes, old.hash);
         self.move_lease(key, old.lease, 0);
         self.record(revision, sub, ChangeKind::Delete, key);
         match old.tail {
@@ -127,9 +136,59 @@ impl Overlay<'_> {
         self.lease_keys.insert(row, false);
     }
 
-    pub fn count_deletion(&mut self, key: &[u8], value_bytes: usize) {
+    pub fn count_deletion(&mut self, key: &[u8], value_bytes: usize, hash: KeyHash) {
+        let size = size_of_entry(key, value_bytes);
         self.watermarks.written_bytes += size_of_entry(key, 0);
-        self.watermarks.live_bytes -= size_of_entry(key, value_bytes);
+        self.watermarks.live_bytes -= size;
+        self.count_in_quotas(key, -1, -size);
+        if self.watermarks.level >= LEVEL_OF_HASHES {
+            self.watermarks.buckets.remove(hash);
+        }
+    }
+
+    /// Updates the hash of a key's bucket.
+    fn rehash(&mut self, key: &[u8], old: Option<&[u8]>, new: Option<&[u8]>) {
+        if self.watermarks.level < LEVEL_OF_HASHES {
+            return;
+        }
+        if let Some(old) = old {
+            self.watermarks.buckets.remove(KeyHash::of(key, old));
+        }
+        if let Some(new) = new {
+            self.watermarks.buckets.add(KeyHash::of(key, new));
+        }
+    }
+
+    /// Adds to the usage of the quotas that a key counts in.
+    fn count_in_quotas(&mut self, key: &[u8], keys: i64, bytes: i64) {
+        if let Some(quotas) = &mut self.quotas
+            && quotas.of(key).next().is_some()
+        {
+            Arc::make_mut(quotas).add(key, keys, bytes, &mut self.quota_rows);
+        }
+    }
+
+    /// Sets the quota of a prefix with its present usage, or removes it.
+    pub fn set_quota(&mut self, prefix: &Bytes, quota: Option<PrefixQuota>) {
+        let quotas = Arc::make_mut(self.quotas.get_or_insert_default());
+        match quota {
+            Some(quota) => quotas.set(prefix.clone(), quota),
+            None => quotas.remove(prefix),
+        }
+        self.quota_rows.insert(prefix.clone());
+    }
+
+    /// Continues at the position of a restored change. Returns whether it
+    /// follows the last one.
+    pub fn resume_at(&mut self, revision: i64, sub: u32) -> bool {
+        let current = self.watermarks.revision;
+        self.sub = sub.checked_sub(1);
+        if sub == 0 { revision == current + 1 } else { revision == current }
+    }
+
+    /// Records a change of a lock without the lock itself, which is free.
+    pub fn restore_lock_change(&mut self, key: &Bytes) {
+        self.set_lock(key, KeyLockInfo::default());
     }
 
     /// Returns the revision of the next change and its number within that
@@ -148,7 +207,8 @@ impl Overlay<'_> {
 
     fn record(&mut self, revision: i64, sub: u32, kind: ChangeKind, key: &Bytes) {
         self.staged_bytes += key.len() + CHANGE_BYTES;
-        let change = Change { revision, sub, kind, key: key.clone(), overwritten: None };
+        let (key, user) = (key.clone(), self.user.clone());
+        let change = Change { revision, sub, kind, key, overwritten: None, user };
         self.changes.push((change, self.watermarks.time_micros));
     }
 

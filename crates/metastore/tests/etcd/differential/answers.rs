@@ -127,7 +127,7 @@ fn settle_ties(answer: &mut RangeResponse) {
     answer.kvs.sort_by(|a, b| a.key.cmp(&b.key));
 }
 
-fn described<T: std::fmt::Debug>(answer: Result<T, Status>) -> String {
+pub fn described<T: std::fmt::Debug>(answer: Result<T, Status>) -> String {
     match answer {
         Ok(answer) => format!("{answer:?}"),
         Err(status) => format!("{:?}: {}", status.code(), status.message()),

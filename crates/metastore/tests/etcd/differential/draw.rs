@@ -45,7 +45,7 @@ impl Draw {
         self.below(many) == 0
     }
 
-    fn of<T: Copy>(&mut self, list: &[T]) -> T {
+    pub fn of<T: Copy>(&mut self, list: &[T]) -> T {
         list[self.below(list.len() as u64) as usize]
     }
 

@@ -13,6 +13,7 @@
 //!   stream are up to date
 
 mod answers;
+mod auth;
 mod compare;
 mod draw;
 mod watches;

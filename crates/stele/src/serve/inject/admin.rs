@@ -13,6 +13,7 @@ use http::{HeaderValue, StatusCode, header};
 use serde::{Deserialize, Serialize};
 
 use super::super::connections::Peer;
+use super::super::operator::is_local;
 use super::{Injector, Rules};
 
 pub const PATH: &str = "/inject";
@@ -99,7 +100,7 @@ fn authorize(
     injector: Option<Arc<Injector>>,
     peer: Client,
 ) -> Result<Arc<Injector>, Box<Response>> {
-    if !peer.is_some_and(|Extension(Peer(address))| address.ip().to_canonical().is_loopback()) {
+    if !peer.is_some_and(|Extension(Peer(address))| is_local(address)) {
         let why = "faults can be injected only by clients on the machine of the server";
         return Err(Box::new(refused(StatusCode::FORBIDDEN, why)));
     }

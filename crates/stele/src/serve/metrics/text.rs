@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use stele_engine::StoreStats;
+use stele_engine::{StoreStats, TabletSummary};
 use stele_grpc::offload;
 use stele_metrics::{Kind, Text};
 use tonic::Code;
@@ -18,6 +18,7 @@ use super::{Metrics, Process};
 pub fn render(
     metrics: &Metrics,
     store: &StoreStats,
+    tables: &[TabletSummary],
     health: &[(&'static str, Option<String>)],
     failing: &[FailingWork],
     injected: Option<&Totals>,
@@ -31,6 +32,7 @@ pub fn render(
     write_calls(&mut text, metrics);
     write_connections(&mut text, metrics);
     write_engine(&mut text, store);
+    write_tablets(&mut text, store, tables);
     write_process(&mut text, &Process::now());
     text.into_string()
 }
@@ -201,6 +203,17 @@ fn write_engine(text: &mut Text, store: &StoreStats) {
     text.gauge("stele_fragment_bytes", "Bytes of disk fragments.", store.fragment_bytes);
     let damaged = store.fragments_damaged;
     text.gauge("stele_fragments_damaged", "Fragments that cannot be read.", damaged);
+}
+
+fn write_tablets(text: &mut Text, store: &StoreStats, tables: &[TabletSummary]) {
+    text.head("stele_tablets", Kind::Gauge, "Tablets of a table.");
+    for table in tables {
+        text.sample("stele_tablets", &[("table", &table.table)], table.tablets);
+    }
+    let splits = store.tablet_splits;
+    text.counter("stele_tablet_splits_total", "Tablets that were split.", splits);
+    let joins = store.tablet_joins;
+    text.counter("stele_tablet_joins_total", "Pairs of tablets that were joined.", joins);
 }
 
 fn write_process(text: &mut Text, process: &Process) {

@@ -21,7 +21,12 @@ const HTTP_PORT: Port = Port::Number(8080);
 const METASTORE_PORT: Port = Port::Number(2379);
 const REQUEST_WAIT: Duration = Duration::from_secs(30);
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
+const KEEP_DELETED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 const MEMORY: Size = Size(512 << 20);
+const CACHE_SIZE: Size = Size(4 << 30);
+/// A smaller cache cannot hold what one compaction reads.
+const CACHE_SIZE_MIN: Size = Size(64 << 20);
+const STORE_GC: Duration = Duration::from_secs(3600);
 /// Less memory cannot hold blocks, cells and requests at once.
 const MEMORY_MIN: Size = Size(32 << 20);
 
@@ -39,10 +44,23 @@ pub struct Tls {
     pub client_ca: Option<PathBuf>,
 }
 
+/// The object store that holds the files of tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreSettings {
+    pub url: String,
+    /// `None` means inside the data directory.
+    pub cache: Option<PathBuf>,
+    pub cache_size: Size,
+    /// How often unused files are deleted; `None` means never.
+    pub gc: Option<Duration>,
+}
+
 /// The effective settings, merged from all sources.
 #[derive(Clone, Debug)]
 pub struct EffectiveSettings {
     pub data: Data,
+    /// `None` means that the files of tables are in the data directory.
+    pub store: Option<StoreSettings>,
     pub listen: String,
     pub grpc_port: Port,
     pub http_port: Port,
@@ -61,6 +79,8 @@ pub struct EffectiveSettings {
     pub log: Option<String>,
     pub log_format: LogFormat,
     pub shutdown_grace: Duration,
+    /// How long deleted tables are kept.
+    pub keep_deleted: Duration,
     /// Whether catalogues are served.
     pub catalogue: bool,
 }
@@ -99,9 +119,10 @@ impl EffectiveSettings {
         }
         let duration = |time: Option<TimeSpan>, default| time.map_or(default, |time| time.0);
         Ok(EffectiveSettings {
+            store: store(&data, &given)?,
             data,
             names: NameSettings::new(&given),
-            metastore: MetastoreSettings::new(&given),
+            metastore: MetastoreSettings::new(&given)?,
             listen: given.listen.unwrap_or_else(|| LISTEN.into()),
             grpc_port: given.grpc_port.unwrap_or(GRPC_PORT),
             http_port: given.http_port.unwrap_or(HTTP_PORT),
@@ -116,6 +137,7 @@ impl EffectiveSettings {
             log: given.log,
             log_format: given.log_format.unwrap_or_default(),
             shutdown_grace: duration(given.shutdown_grace, SHUTDOWN_GRACE),
+            keep_deleted: duration(given.keep_deleted, KEEP_DELETED),
             catalogue: given.catalogue.enabled.unwrap_or(true),
         })
     }
@@ -137,6 +159,32 @@ fn data(first: &PartialSettings, then: &PartialSettings) -> anyhow::Result<Data>
         }
     }
     Ok(Data::Dir(DATA_DIR.into()))
+}
+
+/// Returns the object store, if one is given.
+fn store(data: &Data, given: &PartialSettings) -> anyhow::Result<Option<StoreSettings>> {
+    let Some(url) = given.store.clone() else {
+        for (flag, is_given) in [
+            ("--cache", given.cache.is_some()),
+            ("--cache-size", given.cache_size.is_some()),
+            ("--store-gc", given.store_gc.is_some()),
+        ] {
+            if is_given {
+                bail!("{flag} requires --store");
+            }
+        }
+        return Ok(None);
+    };
+    if *data == Data::Ephemeral {
+        bail!("--store conflicts with --ephemeral: without the data directory its files are lost");
+    }
+    let cache_size = given.cache_size.unwrap_or(CACHE_SIZE);
+    if cache_size < CACHE_SIZE_MIN {
+        bail!("--cache-size {cache_size} is too small: use at least {CACHE_SIZE_MIN}");
+    }
+    let gc = given.store_gc.map_or(STORE_GC, |time| time.0);
+    let gc = Some(gc).filter(|gc| !gc.is_zero());
+    Ok(Some(StoreSettings { url, cache: given.cache.clone(), cache_size, gc }))
 }
 
 fn tls(
@@ -199,6 +247,25 @@ mod tests {
         assert_eq!(merged("data = 'x'\nephemeral = true"), Data::Dir("x".into()));
         assert_eq!(merged("ephemeral = true"), Data::Dir("stele-data".into()));
         assert_eq!(merged(""), Data::Dir("stele-data".into()));
+    }
+
+    #[test]
+    fn the_settings_of_the_cache_need_a_store_and_a_store_needs_a_directory() {
+        let merged = |text| EffectiveSettings::merge(file(text), PartialSettings::default());
+        assert_eq!(merged("").unwrap().store, None);
+        let store = merged("store = 's3://b/p'\nstore-gc = '0s'").unwrap().store.unwrap();
+        assert_eq!((store.url.as_str(), store.gc), ("s3://b/p", None));
+        assert_eq!((store.cache, store.cache_size), (None, Size(4 << 30)));
+        for wrong in [
+            "cache = 'c'",
+            "cache-size = '1GiB'",
+            "store-gc = '1h'",
+            "store = 's3://b/p'\nephemeral = true",
+            "store = 's3://b/p'\ncache-size = '1MiB'",
+        ] {
+            let error = merged(wrong).unwrap_err().to_string();
+            assert!(error.contains("--store") || error.contains("--cache-size"), "{error}");
+        }
     }
 
     #[test]

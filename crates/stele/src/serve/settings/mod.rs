@@ -7,6 +7,6 @@ mod effective;
 mod sources;
 mod values;
 
-pub use effective::{Data, EffectiveSettings, Tls};
-pub use sources::{Flags, LogFormat, PartialSettings};
+pub use effective::{Data, EffectiveSettings, StoreSettings, Tls};
+pub use sources::{Flags, LogFormat, PartialSettings, Section};
 pub use values::{ClusterId, Port, Size, TimeSpan};

@@ -36,6 +36,19 @@ pub struct PartialSettings {
         value_parser = BoolishValueParser::new(),
     )]
     pub ephemeral: Option<bool>,
+    /// Keep the files of tables in an object store: s3://, gs:// or az://bucket/prefix, or
+    /// file:///dir; the log stays in the data directory
+    #[arg(long, value_name = "URL", env = "STELE_STORE")]
+    pub store: Option<String>,
+    /// Directory of the cache for the object store [default: cache in the data directory]
+    #[arg(long, value_name = "DIR", env = "STELE_CACHE")]
+    pub cache: Option<PathBuf>,
+    /// Maximum size of the cache [default: 4GiB]
+    #[arg(long, value_name = "SIZE", env = "STELE_CACHE_SIZE")]
+    pub cache_size: Option<Size>,
+    /// How often to delete unused files from the object store; 0s for never [default: 1h]
+    #[arg(long, value_name = "TIME", env = "STELE_STORE_GC")]
+    pub store_gc: Option<TimeSpan>,
     /// Address that every port listens on [default: 127.0.0.1]
     #[arg(long, value_name = "HOST", env = "STELE_LISTEN")]
     pub listen: Option<String>,
@@ -96,6 +109,80 @@ pub struct PartialSettings {
     /// 4GiB]
     #[arg(long, value_name = "SIZE", env = "STELE_METASTORE_HISTORY")]
     pub metastore_history: Option<Size>,
+    /// Directory or file:// URL for backups of the metastore
+    #[arg(long, value_name = "DIR", env = "STELE_METASTORE_BACKUP")]
+    pub metastore_backup: Option<String>,
+    /// How often to back up the metastore; 0s for only on request [default: 60m]
+    #[arg(long, value_name = "TIME", env = "STELE_METASTORE_BACKUP_EVERY")]
+    pub metastore_backup_every: Option<TimeSpan>,
+    /// Number of full backups of the metastore to keep, with the deltas that follow them
+    /// [default: 7]
+    #[arg(long, value_name = "N", env = "STELE_METASTORE_BACKUP_KEEP")]
+    pub metastore_backup_keep: Option<usize>,
+    /// Log writes to the metastore that take longer [default: 100ms]
+    #[arg(long, value_name = "TIME", env = "STELE_METASTORE_SLOW_REQUEST")]
+    pub metastore_slow_request: Option<TimeSpan>,
+    /// How often idle watchers of the metastore that requested it are notified of progress
+    /// [default: 10m]
+    #[arg(long, value_name = "TIME", env = "STELE_METASTORE_PROGRESS")]
+    pub metastore_progress: Option<TimeSpan>,
+    /// Maximum size of a request of etcd's API [default: 1536KiB]
+    #[arg(long, value_name = "SIZE", env = "STELE_METASTORE_MAX_REQUEST")]
+    pub metastore_max_request: Option<Size>,
+    /// Maximum number of operations in a transaction of etcd's API [default: 128]
+    #[arg(long, value_name = "N", env = "STELE_METASTORE_MAX_TXN_OPS")]
+    pub metastore_max_txn_ops: Option<u32>,
+    /// Another port for the metastore's /metrics and /health, in plain text [default: off]
+    #[arg(long, value_name = "PORT", env = "STELE_METASTORE_METRICS_PORT")]
+    pub metastore_metrics_port: Option<Port>,
+    /// Also accept plain text on the metastore's port when it uses TLS
+    #[arg(
+        long,
+        env = "STELE_METASTORE_PLAIN_TEXT",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_parser = BoolishValueParser::new(),
+    )]
+    pub metastore_plain_text: Option<bool>,
+    /// Tokens of the metastore's users: `simple`, or
+    /// `jwt,sign-method=METHOD,pub-key=FILE,priv-key=FILE,ttl=TIME` [default: simple]
+    #[arg(long, value_name = "KIND", env = "STELE_AUTH_TOKEN")]
+    pub auth_token: Option<String>,
+    /// Name of this member of a metastore of several members [etcd: --name]
+    #[arg(long, value_name = "NAME", env = "STELE_METASTORE_NAME", alias = "name")]
+    pub metastore_name: Option<String>,
+    /// All members of the metastore, as in a=https://host:2380,b=... [etcd:
+    /// --initial-cluster]
+    #[arg(long, value_name = "MEMBERS", env = "STELE_METASTORE_PEERS", alias = "initial-cluster")]
+    pub metastore_peers: Option<String>,
+    /// Address to listen on for other members [default: this member's in
+    /// --metastore-peers]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "STELE_METASTORE_LISTEN_PEER",
+        alias = "listen-peer-urls"
+    )]
+    pub metastore_listen_peer: Option<String>,
+    /// URL of the metastore for clients, as members report it [default: where it listens]
+    #[arg(long, value_name = "URL", env = "STELE_METASTORE_URL", alias = "advertise-client-urls")]
+    pub metastore_url: Option<String>,
+    /// Certificate chain (PEM) of this member for the others
+    #[arg(long, value_name = "FILE", env = "STELE_METASTORE_PEER_CERT", alias = "peer-cert-file")]
+    pub metastore_peer_cert: Option<PathBuf>,
+    /// Private key (PEM) of that certificate
+    #[arg(long, value_name = "FILE", env = "STELE_METASTORE_PEER_KEY", alias = "peer-key-file")]
+    pub metastore_peer_key: Option<PathBuf>,
+    /// Authorities (PEM) that sign the members' certificates
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "STELE_METASTORE_PEER_CA",
+        alias = "peer-trusted-ca-file"
+    )]
+    pub metastore_peer_ca: Option<PathBuf>,
     /// Memory for data, requests and responses, including the metastore [default: 512MiB]
     #[arg(long, value_name = "SIZE", env = "STELE_MEMORY")]
     pub memory: Option<Size>,
@@ -138,6 +225,9 @@ pub struct PartialSettings {
     /// How long requests may continue after a stop signal [default: 5s]
     #[arg(long, value_name = "TIME", env = "STELE_SHUTDOWN_GRACE")]
     pub shutdown_grace: Option<TimeSpan>,
+    /// How long deleted tables can be undeleted; 0s to remove them at once [default: 168h]
+    #[arg(long, value_name = "TIME", env = "STELE_KEEP_DELETED")]
+    pub keep_deleted: Option<TimeSpan>,
     /// Catalogues; can be set only in the file.
     #[arg(skip)]
     pub catalogue: Section,
@@ -180,6 +270,10 @@ impl PartialSettings {
         or!(
             data,
             ephemeral,
+            store,
+            cache,
+            cache_size,
+            store_gc,
             listen,
             grpc_port,
             http_port,
@@ -198,6 +292,23 @@ impl PartialSettings {
             metastore_quota,
             metastore_retention,
             metastore_history,
+            metastore_progress,
+            metastore_max_request,
+            metastore_max_txn_ops,
+            metastore_metrics_port,
+            metastore_plain_text,
+            auth_token,
+            metastore_backup,
+            metastore_backup_every,
+            metastore_backup_keep,
+            metastore_slow_request,
+            metastore_name,
+            metastore_peers,
+            metastore_listen_peer,
+            metastore_url,
+            metastore_peer_cert,
+            metastore_peer_key,
+            metastore_peer_ca,
             memory,
             request_memory,
             request_wait,
@@ -210,7 +321,8 @@ impl PartialSettings {
             inject_seed,
             log,
             log_format,
-            shutdown_grace
+            shutdown_grace,
+            keep_deleted
         )
     }
 }

@@ -6,7 +6,11 @@ mod hostile;
 mod inject;
 mod keeping;
 mod metastore;
+mod metastore_users;
+mod object_store;
 mod requests;
+#[path = "../../../../objects/tests/support/s3d.rs"]
+mod s3d;
 mod secure;
 mod services;
 mod settings;

@@ -1,4 +1,4 @@
-//! A sorted list of shortened keys, searched through an array of eight-byte words.
+//! A sorted list of keys or rows, searched through an array of eight-byte words.
 
 use crate::cell::prefix::{common_prefix, first_word};
 
@@ -26,6 +26,16 @@ impl Separators {
         list.words =
             (0..list.len()).map(|index| first_word(&list.get(index)[list.common_len..])).collect();
         Some(list)
+    }
+
+    /// Takes strictly ascending strings, one by one; `None` if they are not.
+    pub fn of<'s>(strings: impl Iterator<Item = &'s [u8]>) -> Option<Separators> {
+        let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+        for string in strings {
+            bytes.extend_from_slice(string);
+            ends.push(bytes.len());
+        }
+        Separators::new(bytes, ends)
     }
 
     pub fn len(&self) -> usize {
@@ -102,12 +112,7 @@ mod tests {
             targets in prop::collection::vec(string(), 1..10),
         ) {
             let list: BTreeSet<Vec<u8>> = list;
-            let (mut bytes, mut ends) = (Vec::new(), Vec::new());
-            for string in &list {
-                bytes.extend_from_slice(string);
-                ends.push(bytes.len());
-            }
-            let separators = Separators::new(bytes, ends).unwrap();
+            let separators = Separators::of(list.iter().map(|string| &string[..])).unwrap();
             for target in targets.iter().chain(&list) {
                 prop_assert_eq!(separators.count_to(target), list.range(..=target.clone()).count());
                 prop_assert_eq!(separators.count_before(target), list.range(..target.clone()).count());

@@ -1,0 +1,629 @@
+//! A member of a group of several. Every member accepts proposals and reads:
+//! those of a follower go to the leader in batches, and are answered when this
+//! member applies them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use openraft::async_runtime::watch::WatchReceiver;
+use openraft::errors::ClientWriteError;
+use openraft::impls::{BasicNode, ProgressResponder};
+use openraft::vote::leader_id_std::CommittedLeaderId;
+use openraft::{Config, Instant as _, Raft, ReadPolicy, ServerState, SnapshotPolicy};
+use stele_engine::fatal::Mutex;
+use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
+
+use super::apply::MachineAdapter;
+use super::group::{GroupShared, Leadership};
+use super::log::RaftLog;
+use super::message::{Placed, Request, entry_data, response};
+use super::network::Network;
+use super::queue::ProposalBatch;
+use super::settings::PeerSettings;
+use super::transport::{Inbox, Lane, Unreached};
+use super::types::{EntryData, Types};
+use super::{GroupSettings, Machine};
+use crate::error::{Error, Result};
+
+/// The maximum number of entries that are proposed and not answered.
+const IN_FLIGHT_MAX: u32 = 64;
+/// Entries that are applied but never purged. The library panics if a purge
+/// passes an entry that is queued to be applied (openraft issue 2116).
+const PURGE_MARGIN: u64 = 1000;
+/// How long closing waits for entries in flight.
+const CLOSE_WAIT: Duration = Duration::from_secs(1);
+/// The pause before a request is sent to a leader again.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+/// A leader that cannot sync for this long hands over.
+const SYNC_STALL_MAX: Duration = Duration::from_secs(1);
+
+/// A running member.
+pub struct ClusterMember<M: Machine> {
+    shared: Arc<GroupShared<M>>,
+    machine: Arc<M>,
+    raft: Raft<Types, MachineAdapter<M>>,
+    log: RaftLog,
+    peers: PeerSettings,
+    rules: super::Rules,
+    ticket: AtomicU64,
+    /// The readers that wait for the next confirmation of leadership.
+    readers: Mutex<Vec<oneshot::Sender<Result<()>>>>,
+    reader_arrived: Notify,
+    /// When the leader was last heard of.
+    heard: Mutex<Instant>,
+    /// The last entry that may be purged.
+    purge_target: Arc<AtomicU64>,
+}
+
+impl<M: Machine> ClusterMember<M> {
+    /// Opens the log and joins the group, which is created if there is none.
+    pub async fn start(
+        settings: &GroupSettings,
+        peers: PeerSettings,
+        machine: Arc<M>,
+        shared: Arc<GroupShared<M>>,
+    ) -> Result<Arc<ClusterMember<M>>> {
+        let log = RaftLog::open(settings, machine.applied(), shared.log.clone())?;
+        let pristine = log.is_pristine();
+        let mut adapter = MachineAdapter::new(machine.clone(), shared.callers.clone(), log.clone());
+        let purge_target = Arc::new(AtomicU64::new(0));
+        adapter.serve_member(settings.member, purge_target.clone(), settings.rules);
+        let network = Network {
+            member: settings.member,
+            transport: Some(peers.transport.clone()),
+            rules: settings.rules,
+        };
+        let config = Arc::new(config(&peers)?);
+        let raft = Raft::new(settings.member, config, network, log.clone(), adapter).await;
+        let raft = raft.map_err(|error| Error::Internal(format!("starting Raft: {error}")))?;
+        let member = Arc::new(ClusterMember {
+            shared,
+            machine,
+            raft,
+            log,
+            rules: settings.rules,
+            // Tickets of earlier runs may still be in the log.
+            ticket: AtomicU64::new(settings.world.random.next_u64() >> 1),
+            readers: Mutex::new(Vec::new()),
+            reader_arrived: Notify::new(),
+            heard: Mutex::new(Instant::now()),
+            purge_target,
+            peers,
+        });
+        if pristine {
+            member.bootstrap().await?;
+        }
+        let transport = member.peers.transport.clone();
+        transport.serve(Arc::new(Receiver(member.clone())));
+        Ok(member)
+    }
+
+    /// Creates the group. All members do so alike, with the same first entry.
+    async fn bootstrap(&self) -> Result<()> {
+        let node = |(id, address): (&u64, &String)| (*id, BasicNode { addr: address.clone() });
+        let members: std::collections::BTreeMap<u64, BasicNode> =
+            self.peers.members.iter().map(node).collect();
+        self.raft
+            .initialize(members)
+            .await
+            .map_err(|error| Error::Internal(format!("bootstrapping the Raft group: {error}")))
+    }
+
+    /// Runs the member until its queue is closed or it fails.
+    pub async fn serve(self: &Arc<Self>) -> Result<()> {
+        // Aborts the tasks when it is dropped.
+        let mut tasks = JoinSet::new();
+        tasks.spawn(self.clone().watch());
+        tasks.spawn(self.clone().confirm_reads());
+        let served = self.submit_batches().await;
+        drop(tasks);
+        let why = served.as_ref().err().cloned().unwrap_or(Error::Stopped);
+        self.shared.callers.abandon_all(&why);
+        for reader in std::mem::take(&mut *self.readers.lock()) {
+            let _ = reader.send(Err(why.clone()));
+        }
+        served
+    }
+
+    async fn submit_batches(self: &Arc<Self>) -> Result<()> {
+        let flights = Arc::new(Semaphore::new(IN_FLIGHT_MAX as usize));
+        loop {
+            let flight = flights.clone().acquire_owned().await;
+            let flight = flight.expect("the semaphore is never closed");
+            let Some(batch) = self.shared.queue.take().await else { break };
+            let member = self.clone();
+            tokio::spawn(async move {
+                member.submit(batch).await;
+                drop(flight);
+            });
+        }
+        // Those that are not answered by then have an unknown outcome.
+        let _ = timeout(CLOSE_WAIT, flights.acquire_many(IN_FLIGHT_MAX)).await;
+        self.shared.callers.failure().map_or(Ok(()), Err)
+    }
+
+    /// Proposes a batch until it is answered, known to be lost, or overdue.
+    async fn submit(&self, batch: ProposalBatch<M::Answer>) {
+        let ProposalBatch { proposals, senders } = batch;
+        let ticket = self.next_ticket();
+        let answered = self.shared.callers.begin(ticket, senders);
+        let data = entry_data(self.shared.member, ticket, proposals);
+        let placed = timeout(self.peers.request_timeout, self.place(data, answered)).await;
+        let why = match placed {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error,
+            Err(_) if self.shared.leader.load(Ordering::Acquire) == 0 => Error::NoLeader,
+            Err(_) => Error::Timeout,
+        };
+        self.shared.callers.abandon(ticket, &why);
+    }
+
+    fn next_ticket(&self) -> u64 {
+        self.ticket.fetch_add(1, Ordering::Relaxed).max(1)
+    }
+
+    /// Brings an entry into the leader's log, and waits until it is answered.
+    async fn place(&self, data: EntryData, mut answered: oneshot::Receiver<()>) -> Result<()> {
+        loop {
+            let leader = self.shared.leader.load(Ordering::Acquire);
+            let placed = async {
+                match leader {
+                    0 => Placed::Refused,
+                    leader if leader == self.shared.member => self.write(data.clone(), None).await,
+                    leader => self.forward(leader, &data).await,
+                }
+            };
+            let placed = tokio::select! {
+                biased;
+                _ = &mut answered => return Ok(()),
+                placed = placed => placed,
+            };
+            match placed {
+                Placed::Committed | Placed::Unknown => {
+                    let _ = answered.await;
+                    return Ok(());
+                }
+                // Another leader may have committed it before.
+                Placed::Discarded => return Err(Error::LeaderChanged),
+                Placed::Refused => tokio::time::sleep(RETRY_PAUSE).await,
+            }
+        }
+    }
+
+    /// Appends an entry to the log of this member if it leads, and if `term` is
+    /// given, only in that term. Returns once it is applied here.
+    async fn write(&self, data: EntryData, term: Option<u64>) -> Placed {
+        let (responder, done) = ProgressResponder::complete_only();
+        let mut request = self.raft.write(data).responder(responder);
+        if let Some(term) = term.filter(|_| !self.rules.propose_without_fence) {
+            request = request.with_leader(CommittedLeaderId::new(term));
+        }
+        if request.await.is_err() {
+            return Placed::Unknown;
+        }
+        match done.await {
+            Ok(Ok(_)) => Placed::Committed,
+            Ok(Err(ClientWriteError::ForwardToLeader(_))) => Placed::Refused,
+            Ok(Err(ClientWriteError::LogEntryDiscarded(_))) => Placed::Discarded,
+            _ => Placed::Unknown,
+        }
+    }
+
+    async fn forward(&self, leader: u64, data: &EntryData) -> Placed {
+        let request = Request::Forward(data.clone()).encode();
+        match self.peers.transport.call(leader, Lane::Client, request).await {
+            Ok(bytes) => response::decode_placed(bytes).unwrap_or(Placed::Unknown),
+            Err(Unreached::NotSent(_)) => Placed::Refused,
+            Err(Unreached::Unknown(_)) => Placed::Unknown,
+        }
+    }
+
+    /// Proposes a command of the leader, which has no effect unless this member
+    /// still leads in `term`.
+    pub async fn propose_in_term(&self, term: u64, proposal: Bytes) -> Result<M::Answer> {
+        let (sender, answer) = oneshot::channel();
+        let ticket = self.next_ticket();
+        let answered = self.shared.callers.begin(ticket, vec![sender]);
+        let data = entry_data(self.shared.member, ticket, vec![proposal]);
+        let write = async {
+            if self.rules.propose_without_fence {
+                return self.place(data, answered).await;
+            }
+            match self.write(data, Some(term)).await {
+                Placed::Committed | Placed::Unknown => {
+                    let _ = answered.await;
+                    Ok(())
+                }
+                Placed::Refused | Placed::Discarded => Err(Error::LeaderChanged),
+            }
+        };
+        let written = tokio::select! {
+            biased;
+            written = timeout(self.peers.request_timeout, write) => {
+                written.unwrap_or(Err(Error::Timeout))
+            }
+            () = self.deposed(term) => Err(Error::LeaderChanged),
+        };
+        if let Err(error) = written {
+            self.shared.callers.abandon(ticket, &error);
+        }
+        answer.await.unwrap_or(Err(Error::Stopped))
+    }
+
+    /// Waits until the group is in a later term. If this member leads again, it
+    /// has applied what remained of its entries of this term.
+    async fn deposed(&self, term: u64) {
+        let mut leadership = self.shared.leadership.subscribe();
+        let later = |now: &Leadership| now.term > term && !self.rules.propose_without_fence;
+        if leadership.wait_for(later).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Waits until a read of the local state is linearizable.
+    pub async fn barrier(&self) -> Result<()> {
+        let (sender, confirmed) = oneshot::channel();
+        self.readers.lock().push(sender);
+        self.reader_arrived.notify_one();
+        match timeout(self.peers.request_timeout, confirmed).await {
+            Ok(confirmed) => confirmed.unwrap_or(Err(Error::Stopped)),
+            Err(_) if self.shared.leader.load(Ordering::Acquire) == 0 => Err(Error::NoLeader),
+            Err(_) => Err(Error::Timeout),
+        }
+    }
+
+    /// Confirms the leader for all readers that arrived before the round began.
+    async fn confirm_reads(self: Arc<Self>) {
+        loop {
+            self.reader_arrived.notified().await;
+            let mut waiting = std::mem::take(&mut *self.readers.lock());
+            while !waiting.is_empty() {
+                let round = timeout(self.peers.heartbeat * 5, self.read_index()).await;
+                if let Ok(Some(index)) = round {
+                    self.release_readers(std::mem::take(&mut waiting), index);
+                    break;
+                }
+                tokio::time::sleep(RETRY_PAUSE).await;
+                waiting.append(&mut self.readers.lock());
+                waiting.retain(|reader| !reader.is_closed());
+            }
+        }
+    }
+
+    fn release_readers(self: &Arc<Self>, readers: Vec<oneshot::Sender<Result<()>>>, index: u64) {
+        let release = |readers: Vec<oneshot::Sender<Result<()>>>| {
+            readers.into_iter().for_each(|reader| {
+                let _ = reader.send(Ok(()));
+            });
+        };
+        if self.shared.callers.applied() >= index {
+            return release(readers);
+        }
+        let member = self.clone();
+        tokio::spawn(async move {
+            member.shared.callers.wait_applied(index).await;
+            release(readers);
+        });
+    }
+
+    /// Returns the index that a read which begins now must wait for, or `None`
+    /// if there is no leader to confirm it.
+    async fn read_index(&self) -> Option<u64> {
+        let leader = self.shared.leader.load(Ordering::Acquire);
+        if leader == self.shared.member {
+            return self.confirmed_index().await;
+        }
+        if leader == 0 {
+            return None;
+        }
+        let request = Request::ReadIndex.encode();
+        let bytes = self.peers.transport.call(leader, Lane::Client, request).await.ok()?;
+        response::decode_read_index(bytes).ok()?
+    }
+
+    /// Returns the index of the newest entry that may have been answered, after
+    /// a round of heartbeats has confirmed that this member leads.
+    async fn confirmed_index(&self) -> Option<u64> {
+        if self.rules.read_without_confirmation {
+            return Some(self.shared.callers.applied());
+        }
+        let confirmed = self.raft.get_read_linearizer(ReadPolicy::ReadIndex).await.ok()?;
+        Some(confirmed.read_log_id().index() + 1)
+    }
+
+    /// Puts a question to the leader's machine.
+    pub async fn ask_leader(&self, question: Bytes) -> Result<Bytes> {
+        let asked = timeout(self.peers.request_timeout, async {
+            loop {
+                let leader = self.shared.leader.load(Ordering::Acquire);
+                let answer = if leader == self.shared.member {
+                    self.answer(question.clone()).await
+                } else if leader == 0 {
+                    None
+                } else {
+                    let request = Request::Ask(question.clone()).encode();
+                    let called = self.peers.transport.call(leader, Lane::Client, request).await;
+                    called.ok().and_then(|bytes| response::decode_answer(bytes).ok().flatten())
+                };
+                match answer {
+                    Some(answer) => return answer,
+                    None => tokio::time::sleep(RETRY_PAUSE).await,
+                }
+            }
+        });
+        let none = || match self.shared.leader.load(Ordering::Acquire) {
+            0 => Error::NoLeader,
+            _ => Error::Timeout,
+        };
+        asked.await.map_err(|_| none())
+    }
+
+    /// Answers a question if this member leads. A new leader counts the TTL of all
+    /// leases from its start, so a renewal holds if no other member led when it
+    /// was received.
+    async fn answer(&self, question: Bytes) -> Option<Bytes> {
+        if !self.shared.leads.load(Ordering::Acquire) {
+            return None;
+        }
+        // The library's lease does not say that: it outlives a handover, and the
+        // restart of the members that granted it.
+        let confirmed = self.raft.get_read_linearizer(ReadPolicy::ReadIndex).await.ok()?;
+        // An entry that is not committed yet may end the lease.
+        let index = self.log.last().index.max(confirmed.read_log_id().index() + 1);
+        let mut leadership = self.shared.leadership.subscribe();
+        tokio::select! {
+            biased;
+            () = self.shared.callers.wait_applied(index) => Some(self.machine.ask(question)),
+            // The entry may never be applied.
+            _ = leadership.wait_for(|now| !now.leads) => None,
+        }
+    }
+
+    /// Hands leadership over to a member, or to the one with the longest log.
+    pub async fn transfer_leader(&self, to: Option<u64>) -> Result<()> {
+        let to = match to {
+            Some(to) => to,
+            None => self.best_follower().ok_or(Error::NotLeader)?,
+        };
+        if !self.peers.members.contains_key(&to) {
+            return Err(Error::MemberNotFound);
+        }
+        if self.shared.leader.load(Ordering::Acquire) != self.shared.member {
+            return Err(Error::NotLeader);
+        }
+        let triggered = self.raft.trigger().transfer_leader(to).await;
+        triggered.map_err(|error| Error::Internal(error.to_string()))
+    }
+
+    fn best_follower(&self) -> Option<u64> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let others = metrics.replication.as_ref()?.iter();
+        let others = others.filter(|(id, _)| **id != self.shared.member);
+        others.max_by_key(|(_, matched)| **matched).map(|(id, _)| *id)
+    }
+
+    /// Follows the library's state: who leads, and whether it has failed. Purges
+    /// the log.
+    async fn watch(self: Arc<Self>) {
+        let mut metrics = self.raft.metrics();
+        let mut led_term = 0;
+        let mut last_purge = Instant::now();
+        let mut unsynced = Unsynced::default();
+        loop {
+            let _ = timeout(self.peers.heartbeat, metrics.changed()).await;
+            let (failed, leader, term) = self.observe();
+            if let Some(error) = failed {
+                tracing::error!(%error, "the Raft group has stopped");
+                self.shared.set_leader(0, term, false);
+                self.shared.callers.set_failure(error.clone());
+                self.shared.queue.close(error.clone());
+                self.shared.callers.abandon_all(&error);
+                self.shared.queue.refuse_all(&error);
+                return;
+            }
+            let mine = leader == self.shared.member;
+            if mine && led_term != term {
+                // Entries of earlier terms are applied before this member acts
+                // as the leader.
+                if let Ok(Some(index)) = timeout(self.peers.heartbeat, self.confirmed_index()).await
+                    && self.shared.callers.applied() >= index
+                {
+                    led_term = term;
+                }
+            }
+            self.shared.set_leader(leader, term, mine && led_term == term);
+            if mine && unsynced.stalled(self.log.last().index, self.synced()) {
+                tracing::warn!("the log cannot be synced: leadership is handed over");
+                let _ = self.transfer_leader(None).await;
+            }
+            if last_purge.elapsed() >= self.peers.purge_interval {
+                last_purge = Instant::now();
+                self.purge().await;
+            }
+        }
+    }
+
+    fn synced(&self) -> u64 {
+        *self.shared.log.synced.borrow()
+    }
+
+    /// Returns why the library has stopped, and the leader and the term. A
+    /// leader that has not heard of a majority for an election timeout does not
+    /// count as one, neither does one that has not been heard of.
+    fn observe(&self) -> (Option<Error>, u64, u64) {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let failed = metrics.running_state.as_ref().err().map(|error| {
+            let failure = self.shared.callers.failure();
+            failure.unwrap_or_else(|| Error::Internal(format!("Raft has stopped: {error}")))
+        });
+        let patience = self.peers.election_timeout * 2;
+        let leader = if metrics.state == ServerState::Leader {
+            let acked = metrics.last_quorum_acked.as_ref();
+            let fresh = acked.is_some_and(|at| (**at).elapsed() < patience);
+            if fresh { self.shared.member } else { 0 }
+        } else {
+            let fresh = self.heard.lock().elapsed() < patience;
+            metrics.current_leader.filter(|_| fresh).unwrap_or(0)
+        };
+        (failed, leader, metrics.current_term)
+    }
+
+    /// Purges the part of the log that no member is likely to need.
+    async fn purge(&self) {
+        let wanted = purge_max(self.machine.flushed(), self.shared.callers.applied());
+        let target = self.log.purgeable(wanted, self.peers.log_kept_bytes);
+        if target > self.log.purged().index {
+            self.purge_target.store(target, Ordering::Release);
+            if let Err(error) = self.raft.trigger().snapshot().await {
+                tracing::warn!(%error, "the Raft log was not purged");
+            }
+        }
+    }
+
+    pub async fn end(&self) {
+        self.peers.transport.close();
+        if let Err(error) = self.raft.shutdown().await {
+            tracing::warn!(%error, "the Raft group did not shut down cleanly");
+        }
+        if let Err(error) = self.log.close().await {
+            tracing::warn!(%error, "the Raft log was not closed cleanly");
+        }
+    }
+}
+
+/// Detects a log that cannot be synced.
+#[derive(Default)]
+struct Unsynced {
+    since: Option<(u64, Instant)>,
+}
+
+impl Unsynced {
+    /// Returns whether the same entry has been waiting for too long.
+    fn stalled(&mut self, last: u64, synced: u64) -> bool {
+        if synced >= last {
+            self.since = None;
+            return false;
+        }
+        let (entry, since) = *self.since.get_or_insert((synced + 1, Instant::now()));
+        if entry != synced + 1 {
+            self.since = Some((synced + 1, Instant::now()));
+            return false;
+        }
+        let stalled = since.elapsed() >= SYNC_STALL_MAX;
+        if stalled {
+            self.since = None;
+        }
+        stalled
+    }
+}
+
+/// Receives the requests of other members.
+struct Receiver<M: Machine>(Arc<ClusterMember<M>>);
+
+impl<M: Machine> Inbox for Receiver<M> {
+    fn receive(&self, from: u64, request: Bytes) -> stele_grpc::Pending<'static, Bytes> {
+        let member = self.0.clone();
+        Box::pin(async move {
+            match Request::decode(request) {
+                Ok(request) => member.handle(from, request).await.unwrap_or_default(),
+                Err(what) => {
+                    tracing::warn!(member = format_args!("{from:x}"), what, "bad request");
+                    Bytes::new()
+                }
+            }
+        })
+    }
+}
+
+impl<M: Machine> ClusterMember<M> {
+    /// Returns the response, or `None` if the library has stopped.
+    async fn handle(&self, from: u64, request: Request) -> Option<Bytes> {
+        let raft = &self.raft;
+        Some(match request {
+            Request::Append(append) => {
+                let answer = raft.append_entries(append).await.ok()?;
+                if !matches!(answer, openraft::raft::AppendEntriesResponse::HigherVote(_)) {
+                    *self.heard.lock() = Instant::now();
+                }
+                response::append(&answer)
+            }
+            Request::Vote(vote) => response::vote(&raft.vote(vote).await.ok()?),
+            Request::PreVote(vote) => response::vote(&raft.pre_vote(vote).await.ok()?),
+            Request::Transfer(transfer) => {
+                response::transfer(&raft.handle_transfer_leader(transfer).await.ok()?)
+            }
+            // Only the member itself proposes in its name.
+            Request::Forward(data) if data.origin != from => response::placed(Placed::Refused),
+            Request::Forward(data) => response::placed(self.write(data, None).await),
+            Request::ReadIndex => response::read_index(self.confirmed_index_if_leader().await),
+            Request::Ask(question) => response::answer(self.answer(question).await),
+        })
+    }
+
+    async fn confirmed_index_if_leader(&self) -> Option<u64> {
+        if self.shared.leader.load(Ordering::Acquire) != self.shared.member {
+            return None;
+        }
+        self.confirmed_index().await
+    }
+}
+
+/// Returns the last entry that may be purged.
+fn purge_max(flushed: u64, applied: u64) -> u64 {
+    flushed.min(applied.saturating_sub(PURGE_MARGIN))
+}
+
+fn config(peers: &PeerSettings) -> Result<Config> {
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let election = millis(peers.election_timeout);
+    let config = Config {
+        cluster_name: "stele".to_string(),
+        heartbeat_interval: millis(peers.heartbeat),
+        election_timeout_min: election,
+        election_timeout_max: election * 2,
+        enable_pre_vote: Some(true),
+        quorum_loss_probe_interval: Some(election * 5),
+        max_payload_entries: 64,
+        replication_lag_threshold: 1 << 40,
+        snapshot_policy: SnapshotPolicy::Never,
+        max_in_snapshot_log_to_keep: 0,
+        enable_leader_restore: Some(false),
+        ..Config::default()
+    };
+    config.validate().map_err(|error| Error::Internal(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_purged_only_below_applied_minus_a_margin() {
+        for (flushed, applied, purged) in
+            [(0, 0, 0), (900, 900, 0), (5000, 5000, 4000), (4999, 6000, 4999), (7000, 6000, 5000)]
+        {
+            assert_eq!(purge_max(flushed, applied), purged);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_log_that_cannot_be_synced_for_a_second_is_noticed_once() {
+        let mut unsynced = Unsynced::default();
+        assert!(!unsynced.stalled(5, 5));
+        assert!(!unsynced.stalled(6, 5));
+        tokio::time::advance(SYNC_STALL_MAX / 2).await;
+        // Another entry was synced meanwhile.
+        assert!(!unsynced.stalled(8, 6));
+        tokio::time::advance(SYNC_STALL_MAX / 2).await;
+        assert!(!unsynced.stalled(9, 6));
+        tokio::time::advance(SYNC_STALL_MAX / 2).await;
+        assert!(unsynced.stalled(9, 6));
+        assert!(!unsynced.stalled(9, 6));
+    }
+}

@@ -1,0 +1,366 @@
+//! The messages between members. Entries are encoded as they are in the log
+//! (`record`). Integers are little-endian; `docs/metastore-cluster.md` specifies
+//! the format.
+
+use std::sync::Arc;
+
+use bytes::{Buf, BufMut, Bytes};
+use openraft::entry::RaftEntry;
+use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, VoteRequest, VoteResponse};
+use openraft::raft::{TransferLeaderError, TransferLeaderRequest};
+
+use super::Position;
+use super::record::{Decoded, decode_entry, encode_entry};
+use super::types::{Entry, EntryData, LogId, Types, Vote};
+
+const APPEND: u8 = 1;
+const VOTE: u8 = 2;
+const PRE_VOTE: u8 = 3;
+const TRANSFER: u8 = 4;
+const FORWARD: u8 = 5;
+const READ_INDEX: u8 = 6;
+const ASK: u8 = 7;
+
+/// A request of another member.
+pub enum Request {
+    Append(AppendEntriesRequest<Types>),
+    Vote(VoteRequest<Types>),
+    PreVote(VoteRequest<Types>),
+    Transfer(TransferLeaderRequest<Types>),
+    /// Proposals for the leader.
+    Forward(EntryData),
+    /// Asks the leader for the index that a linearizable read must wait for.
+    ReadIndex,
+    /// A question for the leader's machine.
+    Ask(Bytes),
+}
+
+/// What became of forwarded proposals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Placed {
+    /// Committed.
+    Committed = 1,
+    /// Not appended to any log.
+    Refused = 2,
+    /// Appended, and removed from that log by a later leader.
+    Discarded = 3,
+    /// May or may not be committed.
+    Unknown = 4,
+}
+
+const TRUNCATED: &str = "truncated message";
+
+impl Request {
+    pub fn encode(&self) -> Bytes {
+        let mut out = Vec::new();
+        match self {
+            Request::Append(append) => return encode_append(append),
+            Request::Vote(vote) => put_vote_request(&mut out, VOTE, vote),
+            Request::PreVote(vote) => put_vote_request(&mut out, PRE_VOTE, vote),
+            Request::Transfer(transfer) => {
+                out.put_u8(TRANSFER);
+                put_vote(&mut out, transfer.from_leader());
+                out.put_u64_le(*transfer.to_node_id());
+                put_log_id(&mut out, transfer.last_log_id());
+            }
+            Request::Forward(data) => {
+                out.put_u8(FORWARD);
+                // An entry without a position yet.
+                let payload = openraft::EntryPayload::Normal(data.clone());
+                let log_id = Position { index: 1, term: 0 }.log_id().expect("index 1 has an id");
+                out.extend_from_slice(&encode_entry(&Entry { log_id, payload }));
+            }
+            Request::ReadIndex => out.put_u8(READ_INDEX),
+            Request::Ask(question) => {
+                out.put_u8(ASK);
+                out.extend_from_slice(question);
+            }
+        }
+        out.into()
+    }
+
+    pub fn decode(mut bytes: Bytes) -> Decoded<Request> {
+        Ok(match get_u8(&mut bytes)? {
+            APPEND => Request::Append(decode_append(bytes)?),
+            VOTE => Request::Vote(get_vote_request(&mut bytes)?),
+            PRE_VOTE => Request::PreVote(get_vote_request(&mut bytes)?),
+            TRANSFER => {
+                let from = get_vote(&mut bytes)?;
+                let to = get_u64(&mut bytes)?;
+                Request::Transfer(TransferLeaderRequest::new(from, to, get_log_id(&mut bytes)?))
+            }
+            FORWARD => match decode_entry(1, bytes)?.payload {
+                openraft::EntryPayload::Normal(data) if data.origin != 0 => Request::Forward(data),
+                _ => return Err("a forwarded entry has no proposals"),
+            },
+            READ_INDEX => Request::ReadIndex,
+            ASK => Request::Ask(bytes),
+            _ => return Err("unknown kind of message"),
+        })
+    }
+}
+
+fn encode_append(append: &AppendEntriesRequest<Types>) -> Bytes {
+    let entries: Vec<Bytes> = append.entries.iter().map(encode_entry).collect();
+    let bytes: usize = entries.iter().map(|entry| entry.len() + 12).sum();
+    let mut out = Vec::with_capacity(bytes + 80);
+    out.put_u8(APPEND);
+    put_vote(&mut out, &append.vote);
+    put_log_id(&mut out, append.prev_log_id.as_ref());
+    put_log_id(&mut out, append.leader_commit.as_ref());
+    out.put_u32_le(u32::try_from(entries.len()).expect("an append has few entries"));
+    for (entry, bytes) in append.entries.iter().zip(entries) {
+        out.put_u64_le(Position::of(&entry.log_id()).index);
+        out.put_u32_le(u32::try_from(bytes.len()).expect("an entry is far below 4 GiB"));
+        out.extend_from_slice(&bytes);
+    }
+    out.into()
+}
+
+fn decode_append(mut bytes: Bytes) -> Decoded<AppendEntriesRequest<Types>> {
+    let vote = get_vote(&mut bytes)?;
+    let prev_log_id = get_log_id(&mut bytes)?;
+    let leader_commit = get_log_id(&mut bytes)?;
+    let mut entries = Vec::new();
+    for _ in 0..bytes.try_get_u32_le().map_err(|_| TRUNCATED)? {
+        let index = get_u64(&mut bytes)?;
+        let length = bytes.try_get_u32_le().map_err(|_| TRUNCATED)? as usize;
+        if bytes.remaining() < length {
+            return Err(TRUNCATED);
+        }
+        // Copied, because the entry is kept and the message may be larger.
+        let entry = Bytes::copy_from_slice(&bytes.split_to(length));
+        entries.push(decode_entry(index, entry)?);
+    }
+    Ok(AppendEntriesRequest { vote, prev_log_id, entries, leader_commit })
+}
+
+/// Encodes the responses, and decodes those of other members.
+pub mod response {
+    use super::*;
+
+    pub fn append(response: &AppendEntriesResponse<Types>) -> Bytes {
+        let mut out = Vec::new();
+        match response {
+            AppendEntriesResponse::Success => out.put_u8(1),
+            AppendEntriesResponse::PartialSuccess(log_id) => {
+                out.put_u8(2);
+                put_log_id(&mut out, log_id.as_ref());
+            }
+            AppendEntriesResponse::Conflict => out.put_u8(3),
+            AppendEntriesResponse::HigherVote(vote) => {
+                out.put_u8(4);
+                put_vote(&mut out, vote);
+            }
+        }
+        out.into()
+    }
+
+    pub fn decode_append(mut bytes: Bytes) -> Decoded<AppendEntriesResponse<Types>> {
+        Ok(match get_u8(&mut bytes)? {
+            1 => AppendEntriesResponse::Success,
+            2 => AppendEntriesResponse::PartialSuccess(get_log_id(&mut bytes)?),
+            3 => AppendEntriesResponse::Conflict,
+            4 => AppendEntriesResponse::HigherVote(get_vote(&mut bytes)?),
+            _ => return Err("unknown response to an append"),
+        })
+    }
+
+    pub fn vote(response: &VoteResponse<Types>) -> Bytes {
+        let mut out = Vec::new();
+        put_vote(&mut out, &response.vote);
+        out.put_u8(u8::from(response.vote_granted));
+        put_log_id(&mut out, response.last_log_id.as_ref());
+        out.into()
+    }
+
+    pub fn decode_vote(mut bytes: Bytes) -> Decoded<VoteResponse<Types>> {
+        let vote = get_vote(&mut bytes)?;
+        let granted = get_u8(&mut bytes)? != 0;
+        Ok(VoteResponse::new(vote, get_log_id(&mut bytes)?, granted))
+    }
+
+    pub fn transfer(response: &Result<(), TransferLeaderError<Types>>) -> Bytes {
+        let mut out = Vec::new();
+        match response {
+            Ok(()) => out.put_u8(1),
+            Err(TransferLeaderError::VoteChanged { expected, actual }) => {
+                out.put_u8(2);
+                put_vote(&mut out, expected);
+                put_vote(&mut out, actual);
+            }
+            Err(TransferLeaderError::LogNotFlushed { expected, actual }) => {
+                out.put_u8(3);
+                put_log_id(&mut out, expected.as_ref());
+                put_log_id(&mut out, actual.as_ref());
+            }
+        }
+        out.into()
+    }
+
+    pub fn decode_transfer(mut bytes: Bytes) -> Decoded<Result<(), TransferLeaderError<Types>>> {
+        Ok(match get_u8(&mut bytes)? {
+            1 => Ok(()),
+            2 => {
+                let (expected, actual) = (get_vote(&mut bytes)?, get_vote(&mut bytes)?);
+                Err(TransferLeaderError::VoteChanged { expected, actual })
+            }
+            3 => {
+                let (expected, actual) = (get_log_id(&mut bytes)?, get_log_id(&mut bytes)?);
+                Err(TransferLeaderError::LogNotFlushed { expected, actual })
+            }
+            _ => return Err("unknown response to a leader transfer"),
+        })
+    }
+
+    pub fn placed(placed: Placed) -> Bytes {
+        vec![placed as u8].into()
+    }
+
+    pub fn decode_placed(mut bytes: Bytes) -> Decoded<Placed> {
+        Ok(match get_u8(&mut bytes)? {
+            1 => Placed::Committed,
+            2 => Placed::Refused,
+            3 => Placed::Discarded,
+            4 => Placed::Unknown,
+            _ => return Err("unknown response to forwarded proposals"),
+        })
+    }
+
+    /// `None` if the member does not lead.
+    pub fn read_index(index: Option<u64>) -> Bytes {
+        let mut out = Vec::new();
+        out.put_u8(u8::from(index.is_some()));
+        out.put_u64_le(index.unwrap_or(0));
+        out.into()
+    }
+
+    pub fn decode_read_index(mut bytes: Bytes) -> Decoded<Option<u64>> {
+        let leads = get_u8(&mut bytes)? != 0;
+        let index = get_u64(&mut bytes)?;
+        Ok(leads.then_some(index))
+    }
+
+    /// `None` if the member does not lead.
+    pub fn answer(answer: Option<Bytes>) -> Bytes {
+        let mut out = vec![u8::from(answer.is_some())];
+        out.extend_from_slice(&answer.unwrap_or_default());
+        out.into()
+    }
+
+    pub fn decode_answer(mut bytes: Bytes) -> Decoded<Option<Bytes>> {
+        let leads = get_u8(&mut bytes)? != 0;
+        Ok(leads.then_some(bytes))
+    }
+}
+
+fn put_vote_request(out: &mut Vec<u8>, tag: u8, request: &VoteRequest<Types>) {
+    out.put_u8(tag);
+    put_vote(out, &request.vote);
+    put_log_id(out, request.last_log_id.as_ref());
+    out.put_u8(u8::from(request.leadership_transfer));
+}
+
+fn get_vote_request(bytes: &mut Bytes) -> Decoded<VoteRequest<Types>> {
+    let mut request = VoteRequest::new(get_vote(bytes)?, get_log_id(bytes)?);
+    request.leadership_transfer = get_u8(bytes)? != 0;
+    Ok(request)
+}
+
+fn put_vote(out: &mut Vec<u8>, vote: &Vote) {
+    out.put_u64_le(vote.leader_id.term);
+    out.put_u64_le(vote.leader_id.voted_for);
+    out.put_u8(u8::from(vote.committed));
+}
+
+fn get_vote(bytes: &mut Bytes) -> Decoded<Vote> {
+    let (term, candidate) = (get_u64(bytes)?, get_u64(bytes)?);
+    let committed = get_u8(bytes)? != 0;
+    Ok(if committed { Vote::new_committed(term, candidate) } else { Vote::new(term, candidate) })
+}
+
+/// Index 0 means none.
+fn put_log_id(out: &mut Vec<u8>, log_id: Option<&LogId>) {
+    let Position { index, term } = log_id.map(Position::of).unwrap_or_default();
+    out.put_u64_le(index);
+    out.put_u64_le(term);
+}
+
+fn get_log_id(bytes: &mut Bytes) -> Decoded<Option<LogId>> {
+    let (index, term) = (get_u64(bytes)?, get_u64(bytes)?);
+    Ok(Position { index, term }.log_id())
+}
+
+fn get_u8(bytes: &mut Bytes) -> Decoded<u8> {
+    bytes.try_get_u8().map_err(|_| TRUNCATED)
+}
+
+fn get_u64(bytes: &mut Bytes) -> Decoded<u64> {
+    bytes.try_get_u64_le().map_err(|_| TRUNCATED)
+}
+
+/// Returns proposals as the data of an entry.
+pub fn entry_data(origin: u64, ticket: u64, proposals: Vec<Bytes>) -> EntryData {
+    EntryData { origin, ticket, proposals: Arc::new(proposals) }
+}
+
+#[cfg(test)]
+mod tests {
+    use openraft::EntryPayload;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn log_id(index: u64, term: u64) -> LogId {
+        Position { index, term }.log_id().unwrap()
+    }
+
+    #[test]
+    fn every_request_is_read_as_it_was_written() {
+        let data = entry_data(7, 8, vec![Bytes::from_static(b"one"), Bytes::new()]);
+        let entries = vec![
+            Entry { log_id: log_id(4, 2), payload: EntryPayload::Normal(data.clone()) },
+            Entry { log_id: log_id(5, 3), payload: EntryPayload::Blank },
+        ];
+        let (vote, prev_log_id) = (Vote::new_committed(3, 9), Some(log_id(3, 2)));
+        let append = AppendEntriesRequest { vote, prev_log_id, entries, leader_commit: None };
+        let mut asked = VoteRequest::new(Vote::new(4, 2), prev_log_id);
+        asked.leadership_transfer = true;
+        let requests = [
+            Request::Append(append),
+            Request::Vote(asked.clone()),
+            Request::PreVote(asked),
+            Request::Transfer(TransferLeaderRequest::new(vote, 5, None)),
+            Request::Forward(data),
+            Request::ReadIndex,
+            Request::Ask(Bytes::from_static(b"question")),
+        ];
+        for request in requests {
+            let bytes = request.encode();
+            let read = Request::decode(bytes.clone()).unwrap();
+            assert_eq!(read.encode(), bytes);
+            if !matches!(request, Request::Ask(_)) {
+                for cut in 0..bytes.len() {
+                    assert!(Request::decode(bytes.slice(..cut)).is_err(), "{cut}");
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
+            for kind in 0..9 {
+                let mut message = bytes.clone();
+                message.insert(0, kind);
+                let _ = Request::decode(message.clone().into());
+                let _ = response::decode_append(message.clone().into());
+                let _ = response::decode_vote(message.clone().into());
+                let _ = response::decode_transfer(message.clone().into());
+                let _ = response::decode_placed(message.clone().into());
+                let _ = response::decode_read_index(message.clone().into());
+                let _ = response::decode_answer(message.into());
+            }
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Calls of operators: feature level, quotas, backups, hashes.
+
+use std::sync::Arc;
+
+use super::Native;
+use super::proto::*;
+use crate::auth::Access;
+use crate::backup::{self, Kind, Location};
+use crate::command::{self, Command};
+use crate::error::{Error, Result};
+
+impl Native {
+    pub(super) async fn raise_level(
+        &self,
+        request: RaiseLevelRequest,
+    ) -> Result<RaiseLevelResponse> {
+        self.member().permit(Access::Root)?;
+        let level = match request.level {
+            0 => self.node.level_spoken(),
+            level => level,
+        };
+        self.node.raise_level(level, &[]).await?;
+        Ok(RaiseLevelResponse { level: self.node.level() })
+    }
+
+    pub(super) async fn set_quota(&self, request: SetQuotaRequest) -> Result<SetQuotaResponse> {
+        let SetQuotaRequest { prefix, remove, keys_max, bytes_max } = request;
+        let quota = (!remove).then_some(command::Quota { keys_max, bytes_max });
+        let set = self.member().propose(Command::SetQuota { prefix: prefix.clone(), quota }).await;
+        match set {
+            Err(Error::KeyNotFound) => Err(Error::QuotaNotFound { prefix }),
+            set => set.map(|_| SetQuotaResponse {}),
+        }
+    }
+
+    pub(super) async fn list_quotas(&self) -> Result<ListQuotasResponse> {
+        self.member().permit(Access::AnyUser)?;
+        self.node.barrier().await?;
+        let quotas = self.node.quotas();
+        let quota = |(prefix, used): (&bytes::Bytes, &crate::state::PrefixQuota)| Quota {
+            prefix: prefix.clone(),
+            keys_max: used.quota.keys_max,
+            bytes_max: used.quota.bytes_max,
+            keys: used.keys,
+            bytes: used.bytes,
+        };
+        Ok(ListQuotasResponse { quotas: quotas.iter().map(quota).collect() })
+    }
+
+    pub(super) async fn create_backup(
+        &self,
+        request: CreateBackupRequest,
+    ) -> Result<CreateBackupResponse> {
+        self.member().permit(Access::Root)?;
+        let Some(settings) = &self.node.settings().backup else {
+            return Err(Error::Config(
+                "the server has no location for backups: start it with --metastore-backup DIR"
+                    .into(),
+            ));
+        };
+        let location: Arc<dyn Location> = Arc::new(backup::open_location(&settings.location)?);
+        let place = location.describe();
+        let created = backup::create(&self.node, location, request.full, settings.keep).await?;
+        let backup::Created { name, kind, revision, keys, changes, bytes } = created;
+        let kind = match kind {
+            Kind::Full => "full",
+            Kind::Delta => "delta",
+            Kind::Unchanged => "unchanged",
+        };
+        let (location, kind) = (place, kind.to_string());
+        Ok(CreateBackupResponse { name, location, kind, revision, keys, changes, bytes })
+    }
+
+    pub(super) fn get_hashes(&self, request: &GetHashesRequest) -> Result<GetHashesResponse> {
+        self.member().permit(Access::AnyUser)?;
+        Ok(match self.node.bucket_hashes(request.index) {
+            Some(hashes) => GetHashesResponse {
+                index: hashes.index,
+                revision: hashes.revision,
+                buckets: hashes.buckets.0.to_vec(),
+            },
+            None => GetHashesResponse::default(),
+        })
+    }
+}
