@@ -469,13 +469,14 @@ mod tests {
         let shown = schema(vec![visible(), Group::new("h", [Family::new("t")])]).unwrap();
         assert!(old.check_successor(&shown).is_err());
         let fewer = schema(vec![visible(), Group::new("h", [hidden("u")])]).unwrap();
-        assert!(old.check_successor(&fewer).is_ok());
+        assert!(old.check_successor(&fewer).is_err(), "a hidden family would be removed");
         let none = schema(vec![visible(), Group::new("h", [])]).unwrap();
         assert!(old.check_successor(&none).is_err(), "the group would no longer be hidden");
         // Groups are added only if they are hidden, and after the others.
-        let more = [visible(), Group::new("h", [hidden("t")]), Group::new("i", [hidden("v")])];
+        let kept = || Group::new("h", [hidden("t"), hidden("u")]);
+        let more = [visible(), kept(), Group::new("i", [hidden("v")])];
         assert!(old.check_successor(&schema(more.to_vec()).unwrap()).is_ok());
-        let wider = [visible(), Group::new("y", []), Group::new("h", [hidden("t")])];
+        let wider = [visible(), Group::new("y", []), kept()];
         assert!(old.check_successor(&schema(wider.to_vec()).unwrap()).is_err());
         let first = [Group::new("h", [hidden("t")]), visible()];
         assert!(schema(first.to_vec()).is_err());
