@@ -35,11 +35,15 @@ fn rounds() -> usize {
     if std::env::var_os("STELE_LONG").is_some() { 20 } else { 2 }
 }
 
-/// Accepts only success and the errors that report overload.
+/// Accepts only success, the errors that report overload, and the end of an upload that
+/// was too slow while others waited for its memory, as on a busy machine.
 fn tolerate(outcome: Result<(), Status>) {
     if let Err(status) = outcome {
-        let code = status.code();
-        let expected = matches!(code, Code::ResourceExhausted | Code::Unavailable | Code::Aborted);
+        let expected = match status.code() {
+            Code::ResourceExhausted | Code::Unavailable | Code::Aborted => true,
+            Code::DeadlineExceeded => status.message().contains("arrived within"),
+            _ => false,
+        };
         assert!(expected, "{status:?}");
     }
 }
