@@ -109,6 +109,9 @@ pub enum Error {
     Stopped(Arc<Error>),
     #[error("the store is closed")]
     Closed,
+    /// Another server has taken over the tablets of this one.
+    #[error("epoch {epoch} has ended: {what}: start again with a new epoch")]
+    Fenced { epoch: u64, what: String },
     /// The store cannot accept the commit now. Nothing was changed.
     #[error("overloaded: {what}: try again in {} s", retry_after.as_secs().max(1))]
     Overloaded { what: &'static str, retry_after: Duration },

@@ -74,6 +74,7 @@ impl Error {
             Error::SnapshotExpired { .. }
             | Error::Stopped(_)
             | Error::Closed
+            | Error::Fenced { .. }
             | Error::Locked { .. }
             | Error::DirectoryInUse { .. }
             | Error::NotLocal(_)

@@ -73,6 +73,7 @@ pub mod merge;
 mod options;
 mod read;
 mod resources;
+mod rules;
 pub mod schema;
 mod store;
 mod sync;
@@ -99,6 +100,7 @@ pub use options::{
 };
 pub use read::{BatchEnd, BatchLimits, FirstCell, Place, RowMode, Scan, ScanSpec, Snapshot, View};
 pub use resources::Resources;
+pub use rules::{OnDoubt, OnExists, Rules, WalkFrom};
 pub use store::{
     Admission, BackupInfo, ChainInfo, Collected, DeletedInfo, LOG_DIR, LoadWait, Permit, Store,
     StoreStats, TABLES_STREAM, TabletInfo, TabletSummary, UnusedFile, Work, WorkFailure,

@@ -18,6 +18,7 @@ use crate::cluster;
 use crate::counters::Counters;
 use crate::flights::{Flights, Gather, Join, concatenate, slice};
 use crate::key;
+use crate::log_objects::LogObjects;
 use crate::probe;
 use crate::reply::Reply;
 use crate::sink::Sink;
@@ -127,6 +128,11 @@ impl Objects {
     /// Returns the id of the cluster that the store belongs to.
     pub fn cluster(&self) -> &str {
         &self.cluster
+    }
+
+    /// Returns the logs in this store.
+    pub fn logs(&self) -> Arc<LogObjects> {
+        Arc::new(LogObjects::new(self.shared.bucket.clone(), self.shared.handle.clone()))
     }
 
     pub fn counters(&self) -> &Arc<Counters> {

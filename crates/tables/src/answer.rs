@@ -1,6 +1,10 @@
 //! Answers, and the tenure that opens them.
 
+use std::sync::Arc;
+
 use stele_engine::Result;
+
+use crate::lease::Lease;
 
 /// The result of a [`Local`](crate::Local), which counts only if this process still
 /// serves the row. Only a [`Tenure`] opens it. Errors are results too: that a row was
@@ -30,9 +34,8 @@ impl<T> Answer<T> {
 pub enum Tenure {
     /// The only process, which serves all rows as long as it runs.
     Always,
-    /// A process that has stopped serving, for tests.
-    #[cfg(test)]
-    Ended,
+    /// A server of a cluster, which serves its rows as long as it has its lease.
+    Leased(Arc<Lease>),
 }
 
 impl Tenure {
@@ -42,8 +45,7 @@ impl Tenure {
     pub fn open<T>(&self, answer: Answer<T>) -> Result<T> {
         match self {
             Tenure::Always => answer.0,
-            #[cfg(test)]
-            Tenure::Ended => Err(stele_engine::Error::Closed),
+            Tenure::Leased(lease) => lease.check().and(answer.0),
         }
     }
 }
@@ -55,6 +57,7 @@ mod tests {
     use std::pin::pin;
     use std::sync::Arc;
     use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
 
     use stele_engine::schema::{Family, Schema};
     use stele_engine::world::sim::SimFiles;
@@ -62,7 +65,7 @@ mod tests {
     use stele_engine::{BatchLimits, Commit, CommitBuilder, Error, Options, ScanSpec, Txn, View};
 
     use super::*;
-    use crate::{Local, Placement, Tables};
+    use crate::{LeaseTimes, Local, Placement, Tables};
 
     fn world() -> World {
         World {
@@ -99,13 +102,23 @@ mod tests {
 
     /// Returns whether the tenure refuses to open an answer.
     fn refuses<T>(tenure: &Tenure, answer: Answer<T>) -> bool {
-        matches!(tenure.open(answer), Err(Error::Closed))
+        matches!(tenure.open(answer), Err(Error::Fenced { epoch: 7, .. }))
+    }
+
+    /// Returns the tenure of a server whose lease has lapsed.
+    fn ended() -> Tenure {
+        let clock = Arc::new(ManualClock::at(0));
+        let lease = Lease::new(7, clock.clone(), LeaseTimes::default(), Duration::ZERO);
+        let tenure = Tenure::Leased(Arc::new(lease));
+        assert!(tenure.open(Answer::new(Ok(()))).is_ok(), "it has its lease");
+        clock.advance(LeaseTimes::default().ttl);
+        tenure
     }
 
     #[test]
     fn scale_1_7_no_answer_is_opened_after_the_tenure_has_ended() {
         let (tables, commit) = tables();
-        let (local, tenure) = (local(&tables), Tenure::Ended);
+        let (local, tenure) = (local(&tables), ended());
         let spec = ScanSpec::default;
         let applied = || local.apply(local.try_admit(&commit).unwrap().unwrap(), Txn::MAX);
         let txn = Tenure::Always.open(applied()).unwrap();
@@ -130,9 +143,9 @@ mod tests {
         let batch = scan.next_batch(BatchLimits::default(), &mut |_| cells += 1);
         assert!(Tenure::Always.open(batch).is_ok() && cells == 1);
         let batch = scan.next_batch(BatchLimits::default(), &mut |_| cells += 1);
-        assert!(refuses(&Tenure::Ended, batch));
+        assert!(refuses(&ended(), batch));
         let batch = scan.next_placed_batch(BatchLimits::default(), |_, _| cells += 1);
-        assert!(refuses(&Tenure::Ended, batch));
+        assert!(refuses(&ended(), batch));
     }
 
     #[test]
@@ -144,6 +157,6 @@ mod tests {
         };
         let opened = Tenure::Always.open(conflict());
         assert!(matches!(opened, Err(Error::MutationConflict { .. })), "{opened:?}");
-        assert!(refuses(&Tenure::Ended, conflict()));
+        assert!(refuses(&ended(), conflict()));
     }
 }

@@ -11,6 +11,11 @@
 //! One process serves all rows, forever: every row is `Here`, and [`Tenure::Always`]
 //! opens every answer at no cost.
 //!
+//! The parts of a cluster (`docs/ownership.md`), which are not in use yet: [`coordinate`] is the
+//! coordinator, [`Incarnation`] a server with its [`Lease`], [`rows`] the rows of tablets with
+//! their owners, [`load`] and [`unload`] change owners, [`Floor`] truncates a log, and
+//! [`recover`] brings back the tablets of a dead server.
+//!
 //! ```
 //! use stele_engine::schema::{Family, Schema};
 //! use stele_engine::world::World;
@@ -40,11 +45,24 @@
 
 mod answer;
 mod backups;
+pub mod coordinate;
+mod detached;
+mod floor;
+mod incarnation;
+mod lease;
+mod load;
 mod local;
+mod messages;
 mod misses;
+pub mod recover;
+pub mod rows;
 mod tables;
 
 pub use answer::{Answer, Tenure};
+pub use floor::Floor;
+pub use incarnation::{ClusterWorld, Incarnation, Sleep};
+pub use lease::{Lease, LeaseTimes};
+pub use load::{load, unload};
 pub use local::{Local, Permit, Scan};
 pub use misses::Misses;
 pub use tables::{Placement, Tables};

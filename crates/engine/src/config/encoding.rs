@@ -81,6 +81,15 @@ pub fn decode_checkpoint(bytes: &[u8]) -> Decoded<Checkpoint> {
     checkpoint_from_message(CheckpointMessage::decode(bytes).map_err(|error| error.to_string())?)
 }
 
+pub fn encode_tablet(tablet: &TabletConfig) -> Vec<u8> {
+    tablet_to_message(tablet).encode_to_vec()
+}
+
+pub fn decode_tablet(bytes: &[u8]) -> Decoded<TabletConfig> {
+    let message = TabletMessage::decode(bytes).map_err(|error| error.to_string())?;
+    tablet_from_message(message)
+}
+
 pub fn encode_batch(revision: u64, edits: &[ConfigEdit]) -> Vec<u8> {
     let edits =
         edits.iter().map(|edit| EditMessage { edit: Some(edit_to_message(edit)) }).collect();

@@ -123,7 +123,7 @@ impl TabletRows for ManifestRows {
     }
 }
 
-fn row<'c>(configs: &'c Configs, key: &RowKey) -> Option<&'c Arc<TabletConfig>> {
+pub(super) fn row<'c>(configs: &'c Configs, key: &RowKey) -> Option<&'c Arc<TabletConfig>> {
     let table = configs.tables.get(&key.table)?;
     let found = table.tablets.before(key.end.as_deref());
     (found.rows.end == key.end).then_some(found)
@@ -142,7 +142,7 @@ fn as_expected(configs: &mut Configs, mutation: &Mutation) -> bool {
 }
 
 /// Applies a mutation if it can be applied.
-fn applies(configs: &mut Configs, mutation: &Mutation) -> bool {
+pub(super) fn applies(configs: &mut Configs, mutation: &Mutation) -> bool {
     if !as_expected(configs, mutation) {
         return false;
     }

@@ -4,7 +4,7 @@
 //! per use of a file. `edit` changes it, `split` divides and joins tablets, `regroup` moves
 //! families between groups, `copy` makes backups of tables and tables of backups,
 //! `upgrade` completes what an earlier version wrote, and `manifest` stores it in a
-//! file, in the `encoding` of `messages`. All changes are conditional edits in
+//! file, in the `encoding` of `messages`. `row_set` applies changes to rows that are stored elsewhere. All changes are conditional edits in
 //! atomic batches. `rows` is the contract for changing the rows of tablets, wherever
 //! they are stored: here in the manifest (`manifest_rows`). The `settler` finds out what
 //! became of each change; `sim_rows` loses answers, for tests. The store never infers
@@ -21,6 +21,7 @@ mod messages;
 mod reference;
 mod regroup;
 mod regroup_encoding;
+mod row_set;
 mod rows;
 #[cfg(test)]
 mod rows_contract;
@@ -39,6 +40,7 @@ pub use manifest::{FILE_NAME as MANIFEST_FILE, LoadedManifest, Manifest};
 pub use manifest_rows::ManifestRows;
 pub use reference::{FileFacts, FileName, Reference, ReferenceKey};
 pub use regroup::{FileContents, Regroup, RegroupedTablet, regroup};
+pub use row_set::RowSet;
 pub use rows::{
     Answer, Done, Expected, Found, Mutation, OpId, Outcome, Rider, RowEdit, RowKey, Submission,
     TabletRow, TabletRows,

@@ -3,9 +3,10 @@
 
 use std::fmt;
 
-use super::Reference;
+use super::{Reference, encoding};
 use crate::cell::row_map::{RowMap, RowMapValue};
 use crate::cell::rows::RowRange;
+use crate::error::{Error, Result};
 use crate::txn::Txn;
 
 /// The id of a tablet: the incarnation that created it and a number. Never reused.
@@ -42,6 +43,16 @@ impl TabletConfig {
     pub fn new(id: TabletId, rows: RowRange, groups: usize) -> TabletConfig {
         let chains = vec![ChainConfig::default(); groups];
         TabletConfig { id, load: 1, rev: 1, loaded: true, rows, chains }
+    }
+
+    /// Encodes the tablet, to be stored elsewhere than in a manifest.
+    pub fn encode(&self) -> Vec<u8> {
+        encoding::encode_tablet(self)
+    }
+
+    /// Decodes the output of `encode`.
+    pub fn decode(bytes: &[u8]) -> Result<TabletConfig> {
+        encoding::decode_tablet(bytes).map_err(|what| Error::InvalidPackedFormat { at: 0, what })
     }
 
     /// Returns every reference in the tablet's chains.

@@ -4,7 +4,7 @@
 //! them, two groups at a time, to [`LogWriter`], which appends checksummed
 //! records to preallocated segments. After a restart, [`LogReader`] returns the payloads in order, or
 //! reports data loss. The log does not interpret payloads. `docs/format-log.md`
-//! specifies the format.
+//! specifies the format. The log of a server in a cluster is in [`objects`] instead.
 
 mod assembler;
 mod callbacks;
@@ -13,6 +13,7 @@ mod directory;
 mod end;
 mod entry;
 mod group;
+pub mod objects;
 mod options;
 mod pool;
 mod reader;

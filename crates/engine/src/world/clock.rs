@@ -39,6 +39,22 @@ impl Clock for SystemClock {
     }
 }
 
+/// A clock that also counts the time during which the machine is suspended, for leases:
+/// they lapse meanwhile.
+pub struct BootClock;
+
+impl Clock for BootClock {
+    fn now_micros(&self) -> i64 {
+        SystemClock::new().now_micros()
+    }
+
+    fn elapsed(&self) -> Duration {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
+        Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), nanos)
+    }
+}
+
 /// A clock that advances only when set.
 pub struct ManualClock {
     micros: AtomicI64,

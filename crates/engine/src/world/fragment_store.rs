@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_channel::oneshot;
 
 use crate::config::FileName;
 use crate::sync::{Condvar, Mutex};
@@ -133,6 +134,17 @@ impl Fetch {
             self.ended.wait(&mut state);
         }
     }
+}
+
+/// Starts a request and waits for its outcome, on any executor.
+pub async fn wait_for_reply<T: Send + 'static>(start: impl FnOnce(Done<T>)) -> io::Result<T> {
+    let (ended, outcome) = oneshot::channel();
+    start(Box::new(move |result| {
+        // The caller may have been cancelled.
+        let _ = ended.send(result);
+    }));
+    let dropped = |_| Err(io::Error::new(io::ErrorKind::BrokenPipe, "the request was dropped"));
+    outcome.await.unwrap_or_else(dropped)
 }
 
 /// Starts a request and blocks until it has ended. For worker threads and commands only.

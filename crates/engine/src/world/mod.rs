@@ -5,6 +5,7 @@ pub mod clock;
 pub mod disk;
 pub mod files;
 pub mod fragment_store;
+pub mod log_store;
 pub mod random;
 mod remote_file;
 pub mod sim;
@@ -12,12 +13,14 @@ pub mod spawn;
 
 use std::sync::Arc;
 
-pub use clock::{Clock, ManualClock, SystemClock};
+pub use clock::{BootClock, Clock, ManualClock, SystemClock};
 pub use disk::{DIR_MODE, Disk, FILE_MODE};
 pub use files::{DirLock, File, Files};
 pub use fragment_store::{
     Done, Fetch, FetchError, FragmentSink, FragmentStore, Part, StoredFile, wait_for,
+    wait_for_reply,
 };
+pub use log_store::{Created, LogSlot, LogStore};
 pub use random::{Random, SeededRandom, SystemRandom};
 pub use remote_file::{Fetching, Miss, WaitScope};
 pub(crate) use remote_file::{RemoteFile, remote_path};

@@ -5,12 +5,15 @@
 //! changes in each directory a prefix is kept. All randomness comes from the seed, so
 //! one thread with one seed is deterministic.
 
+mod agenda;
 mod content;
 mod faults;
 mod hold;
+mod log_objects;
 mod machine;
 mod names;
 mod objects;
+mod process;
 mod threads;
 
 use std::collections::BTreeMap;
@@ -21,11 +24,14 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::files::{DirLock, File, Files};
+pub use agenda::Agenda;
 pub use faults::{Fault, FaultRates, Operation, Planned, disk_error, disk_full};
 pub use hold::Hold;
 use hold::{Holds, Scope};
+pub use log_objects::{LogFaults, SimLogConnection, SimLogObjects};
 use machine::Machine;
 pub use objects::{ObjectFaults, ObjectRequests, SimObjects};
+pub use process::SimProcess;
 pub use threads::OnlyThreads;
 
 /// The file system of one simulated machine. Clones share it.

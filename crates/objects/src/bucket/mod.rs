@@ -158,6 +158,23 @@ impl Bucket {
         }
     }
 
+    /// Reports whether an object exists.
+    pub async fn exists(&self, key: &str, until: Instant) -> Result<bool> {
+        let path = self.path(key);
+        match self.retry(Request::Get, until, || self.store.head(&path)).await {
+            Ok(_) => Ok(true),
+            Err(StoreError::NotFound { .. }) => Ok(false),
+            Err(error) => Err(self.failed(Request::Get, key, &error)),
+        }
+    }
+
+    /// Returns the error of a create that met another write of the same object, of which
+    /// nothing was found.
+    pub fn conflict(&self, key: &str) -> Error {
+        let why = "the store reports a conflict with another write";
+        self.error(Request::Put, key, io::ErrorKind::WouldBlock, why)
+    }
+
     /// Returns the digest of an object, or `None` if it does not exist.
     async fn digest(&self, key: &str, until: Instant) -> Result<Option<Digest>> {
         let path = self.path(key);

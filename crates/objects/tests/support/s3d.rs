@@ -43,6 +43,9 @@ pub struct Faults {
     pub latency_ms: AtomicU64,
     /// The number of requests to refuse with 503 from now on.
     pub errors: AtomicU64,
+    /// The number of conditional writes to refuse with 409, as S3 does for concurrent
+    /// ones.
+    pub conflicts: AtomicU64,
     /// The number of writes that are applied, but whose connection is closed without a
     /// response.
     pub resets: AtomicU64,
@@ -173,6 +176,10 @@ impl Server {
         }
         if writes && !self.reserve(&request) {
             return refuse(request, StatusCode::INSUFFICIENT_STORAGE, "StorageFull").await;
+        }
+        let conditional = request.headers().contains_key(header::IF_NONE_MATCH);
+        if conditional && take_one(&faults.conflicts) {
+            return refuse(request, StatusCode::CONFLICT, "ConditionalRequestConflict").await;
         }
         if faults.unconditional.load(SeqCst)
             && request.headers().contains_key(header::IF_NONE_MATCH)

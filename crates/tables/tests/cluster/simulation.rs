@@ -1,0 +1,308 @@
+//! A cluster in one thread: what can go wrong in it, and how a run ends.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use stele_engine::config::TabletConfig;
+use stele_engine::schema::{Family, Schema};
+use stele_engine::world::Clock;
+use stele_engine::world::sim::{Agenda, LogFaults, SimLogObjects, SimProcess};
+use stele_engine::{RowRange, Rules, TableId, TabletId};
+use stele_tables::ClusterWorld;
+use stele_tables::coordinate::{Coordinator, EtcdFaults, Keys, Op, SimEtcd, Transaction};
+use stele_tables::rows::{Holder, OwnedRow, Owner};
+
+use crate::clients::Clients;
+use crate::files::Files;
+use crate::history::{self, Violation};
+use crate::server::{self, Server};
+
+pub const TABLE: TableId = TableId(1);
+pub const SCHEMA_GROUPS: usize = 1;
+/// Virtual time with faults.
+const TIME: Duration = Duration::from_secs(60);
+/// Virtual time within which everything must work after the faults are over.
+const CALM: Duration = Duration::from_secs(120);
+
+pub fn schema() -> Schema {
+    Schema::with_families([Family::new("f")]).unwrap()
+}
+
+/// Rules, those of the protocol and those that only a server with data can break. Names are
+/// those of the model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switches {
+    pub rules: Rules,
+    pub lease_gates_acks: bool,
+    pub lease_gates_reads: bool,
+    pub floor_after_config: bool,
+    pub durable_reads: bool,
+    pub skip_flushed: bool,
+}
+
+impl Switches {
+    pub const CORRECTED: Switches = Switches {
+        rules: Rules::CORRECTED,
+        lease_gates_acks: true,
+        lease_gates_reads: true,
+        floor_after_config: true,
+        durable_reads: true,
+        skip_flushed: true,
+    };
+}
+
+/// What happens in a run: chances are percentages.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    pub servers: usize,
+    pub clients: usize,
+    /// Chance at each step of a server.
+    pub flushes: u64,
+    pub moves: u64,
+    /// Chance that a server claims a row which another one recovers.
+    pub rivals: u64,
+    /// Chance every second, for one server.
+    pub crashes: u64,
+    pub pauses: u64,
+    pub pause_max: Duration,
+    pub etcd: EtcdFaults,
+    pub log: LogFaults,
+    /// The longest time that a request to the store of logs takes, each way.
+    pub log_delay_max: Duration,
+    /// Chance that a client asks any server instead of the owner.
+    pub strays: u64,
+}
+
+impl Scenario {
+    /// A little of everything.
+    pub const MIXED: Scenario = Scenario {
+        servers: 3,
+        clients: 4,
+        flushes: 30,
+        moves: 5,
+        rivals: 30,
+        crashes: 12,
+        pauses: 12,
+        pause_max: Duration::from_secs(30),
+        etcd: EtcdFaults { refused: 3, answer_lost: 3, late: 3 },
+        log: LogFaults { refused: 3, answer_lost: 3, late: 3, timed_out: 1, doubled: 3 },
+        log_delay_max: Duration::from_millis(100),
+        strays: 30,
+    };
+}
+
+pub struct Cluster {
+    pub agenda: Arc<Agenda>,
+    pub etcd: SimEtcd,
+    pub logs: SimLogObjects,
+    pub files: Files,
+    pub switches: Switches,
+    pub scenario: Scenario,
+    servers: Mutex<Vec<Option<Arc<Server>>>>,
+    processes: Mutex<Vec<Arc<SimProcess>>>,
+    epochs: Mutex<BTreeMap<u64, Holder>>,
+    /// The last error of each server.
+    errors: Mutex<BTreeMap<usize, String>>,
+    is_quiet: AtomicBool,
+    is_traced: bool,
+}
+
+impl Cluster {
+    fn new(seed: u64, switches: Switches, scenario: Scenario) -> Arc<Cluster> {
+        let agenda = Agenda::new(seed);
+        let (etcd, logs) = (SimEtcd::new(&agenda), SimLogObjects::new(&agenda));
+        let cluster = Arc::new(Cluster {
+            etcd,
+            logs,
+            files: Files::default(),
+            switches,
+            scenario,
+            servers: Mutex::new(vec![None; scenario.servers]),
+            processes: Mutex::new(
+                (0..scenario.servers).map(|_| SimProcess::start(&agenda)).collect(),
+            ),
+            epochs: Mutex::default(),
+            errors: Mutex::default(),
+            is_quiet: AtomicBool::new(false),
+            is_traced: std::env::var_os("STELE_TRACE").is_some(),
+            agenda,
+        });
+        cluster.create_row();
+        cluster.etcd.set_faults(scenario.etcd);
+        cluster.logs.set_faults(scenario.log);
+        cluster.logs.set_delay_max(scenario.log_delay_max);
+        for number in 0..scenario.servers {
+            cluster.start(number);
+        }
+        cluster
+    }
+
+    /// Creates the row of the only tablet.
+    fn create_row(&self) {
+        let id = TabletId { incarnation: 1, number: 1 };
+        let mut config = TabletConfig::new(id, RowRange::all(), SCHEMA_GROUPS);
+        config.loaded = false;
+        let put = Op::put(Keys::of("sim").row(None), OwnedRow::new(config).encode());
+        let transaction = Transaction { then: vec![put], ..Transaction::default() };
+        let connection = self.etcd.connect(&SimProcess::start(&self.agenda));
+        connection.transact(transaction, Box::new(|_| ()));
+        self.agenda.run_for(Duration::from_secs(1), || false);
+    }
+
+    /// Starts a server in a new process.
+    fn start(self: &Arc<Self>, number: usize) {
+        let process = SimProcess::start(&self.agenda);
+        let last = std::mem::replace(&mut self.processes.lock()[number], process.clone());
+        last.crash();
+        process.spawn(Server::run(self.clone(), process.clone(), number));
+    }
+
+    /// Ends the process of a server, and starts it again after a while.
+    fn restart(self: &Arc<Self>, number: usize) {
+        self.processes.lock()[number].crash();
+        self.servers.lock()[number] = None;
+        let cluster = self.clone();
+        let delay = self.agenda.delay(Duration::from_secs(5));
+        self.agenda.after(delay, move || cluster.start(number));
+    }
+
+    /// Notes that a server has halted.
+    pub fn stopped(self: &Arc<Self>, number: usize, process: &Arc<SimProcess>) {
+        let is_current = Arc::ptr_eq(&self.processes.lock()[number], process);
+        if is_current {
+            self.restart(number);
+        }
+    }
+
+    pub fn register(&self, number: usize, server: &Arc<Server>) {
+        let holder = server.holder();
+        self.epochs.lock().insert(holder.epoch, holder);
+        self.servers.lock()[number] = Some(server.clone());
+    }
+
+    pub fn world(&self, process: &Arc<SimProcess>) -> ClusterWorld {
+        server::world(self, process)
+    }
+
+    /// Returns the server that had an epoch.
+    pub fn holder_of(&self, epoch: u64) -> Holder {
+        self.epochs.lock()[&epoch].clone()
+    }
+
+    /// Whether nothing goes wrong any more.
+    pub fn is_quiet(&self) -> bool {
+        self.is_quiet.load(Ordering::SeqCst)
+    }
+
+    pub fn server(&self, number: usize) -> Option<Arc<Server>> {
+        self.servers.lock()[number].clone()
+    }
+
+    /// Returns the number of the server that owns the tablet, if it has an owner.
+    pub fn owner(&self) -> Option<usize> {
+        let keys = self.etcd.keys();
+        let row = OwnedRow::decode(&keys.get(&Keys::of("sim").row(None))?.value).ok()?;
+        let Owner::Server(holder) = row.owner else { return None };
+        holder.id.strip_prefix('s')?.parse().ok()
+    }
+
+    /// Crashes and pauses servers.
+    fn disturb(self: &Arc<Self>) {
+        let number = self.agenda.below(self.scenario.servers as u64) as usize;
+        if self.agenda.chance(self.scenario.crashes) {
+            self.restart(number);
+        }
+        if self.agenda.chance(self.scenario.pauses) {
+            // The owner is the most interesting one.
+            let number = self.owner().filter(|_| self.agenda.chance(70)).unwrap_or(number);
+            let time = self.agenda.delay(self.scenario.pause_max * 2).min(self.scenario.pause_max);
+            self.processes.lock()[number].pause(time);
+        }
+    }
+
+    /// Returns the keys of the coordinator, the slots of the logs and the last errors, for
+    /// a run that is stuck.
+    fn describe(&self) -> String {
+        let keys = self.etcd.keys();
+        let key = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
+        let row = keys.get(&Keys::of("sim").row(None)).map(|row| OwnedRow::decode(&row.value));
+        let others = keys.values().filter(|it| it.value.len() < 20);
+        let others: Vec<_> = others.map(|it| (key(&it.key), key(&it.value))).collect();
+        let slots: Vec<String> =
+            self.logs.objects().keys().map(|at| format!("{}/{}", at.epoch, at.slot)).collect();
+        format!("{row:?}\n{others:?}\n{slots:?}\n{:?}", self.errors.lock())
+    }
+
+    /// Prints what a server does, if `STELE_TRACE` is set.
+    pub fn trace(&self, server: &Holder, what: impl FnOnce() -> String) {
+        if self.is_traced {
+            let Holder { id, epoch } = server;
+            println!(
+                "{:>12.6} {id} epoch {epoch}: {}",
+                self.agenda.elapsed().as_secs_f64(),
+                what()
+            );
+        }
+    }
+
+    /// Notes why a server has halted, or a tablet is offline.
+    pub fn note(&self, server: usize, error: &stele_engine::Error) {
+        let mut errors = self.errors.lock();
+        errors.insert(server, format!("{:?}: {error}", self.agenda.elapsed()));
+    }
+
+    /// Ends all faults.
+    fn calm_down(&self) {
+        self.is_quiet.store(true, Ordering::SeqCst);
+        self.etcd.set_faults(EtcdFaults::default());
+        self.logs.set_faults(LogFaults::default());
+    }
+}
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    pub appended: usize,
+    pub read: usize,
+    /// Number of epochs that were used.
+    pub epochs: usize,
+    /// The load of the tablet at the end: the number of its owners and recoverers.
+    pub loads: u64,
+    /// A digest of all events.
+    pub trace: u64,
+}
+
+/// Runs a cluster and checks what its clients saw.
+pub fn simulate(seed: u64, switches: Switches, scenario: Scenario) -> Result<Run, Violation> {
+    let cluster = Cluster::new(seed, switches, scenario);
+    let clients = Clients::start(&cluster);
+    let end = cluster.agenda.elapsed() + TIME;
+    while cluster.agenda.elapsed() < end {
+        cluster.agenda.run_for(Duration::from_secs(1), || false);
+        cluster.disturb();
+    }
+    cluster.calm_down();
+    clients.stop();
+    cluster.agenda.run_for(Duration::from_secs(10), || false);
+    let mut last = BTreeMap::new();
+    for row in 0..clients.rows() {
+        let read = clients.last_read(row, CALM);
+        last.insert(row, read.ok_or_else(|| Violation::NoProgress(cluster.describe()))?);
+    }
+    let calls = clients.calls();
+    for (row, last) in &last {
+        history::check(*row, &calls, last)?;
+    }
+    let keys = cluster.etcd.keys();
+    let row = &keys[&Keys::of("sim").row(None)];
+    Ok(Run {
+        appended: last.values().map(Vec::len).sum(),
+        read: clients.reads(),
+        epochs: cluster.epochs.lock().len(),
+        loads: OwnedRow::decode(&row.value).expect("the row is sound").config.load,
+        trace: cluster.agenda.trace(),
+    })
+}
