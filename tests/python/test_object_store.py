@@ -2,9 +2,11 @@
 notice, a lost cache loses nothing, and files of other servers are not touched."""
 
 import json
+import logging
 import os
 import random
 import subprocess
+import threading
 
 import boto3
 import grpc
@@ -17,7 +19,8 @@ from google.cloud.bigtable_admin_v2.services.bigtable_table_admin.transports imp
 from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2 import types as data
 from google.cloud.bigtable_v2.services.bigtable.transports import BigtableGrpcTransport
-from moto.server import ThreadedMotoServer
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+from werkzeug.serving import make_server
 
 from conftest import PARENT
 from server import Server
@@ -28,12 +31,31 @@ ROWS = 600
 VALUE_BYTES = 100_000
 
 
+class AtomicWrites:
+    """moto checks the condition of a PUT and stores the object in two steps. Two threads can
+    therefore create one object, and the server refuses such a store. One lock around each
+    write makes it a store that keeps its promises, like S3."""
+
+    def __init__(self, app):
+        self.app = app
+        self.lock = threading.Lock()
+
+    def __call__(self, environ, start_response):
+        if environ["REQUEST_METHOD"] not in ("PUT", "POST"):
+            return self.app(environ, start_response)
+        with self.lock:
+            return self.app(environ, start_response)
+
+
 @pytest.fixture(scope="module")
 def s3():
     """moto's S3 with an empty bucket; the environment points to it."""
-    moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    moto.start()
-    host, port = moto.get_host_and_port()
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
+    app = AtomicWrites(DomainDispatcherApplication(create_backend_app))
+    moto = make_server("127.0.0.1", 0, app, threaded=True)
+    serving = threading.Thread(target=moto.serve_forever)
+    serving.start()
+    host, port = moto.server_address[:2]
     variables = {
         "AWS_ENDPOINT": f"http://{host}:{port}",
         "AWS_ALLOW_HTTP": "true",
@@ -46,7 +68,10 @@ def s3():
     client = boto3.client("s3", endpoint_url=variables["AWS_ENDPOINT"], region_name="us-east-1")
     client.create_bucket(Bucket=BUCKET)
     yield client
-    moto.stop()
+    client.close()
+    moto.shutdown()
+    serving.join()
+    moto.server_close()
     for name, value in before.items():
         if value is None:
             del os.environ[name]

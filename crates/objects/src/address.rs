@@ -56,7 +56,7 @@ impl Address {
 
     /// Reports whether the project's tests run against a store of this kind.
     pub fn is_tested(&self) -> bool {
-        matches!(self, Address::S3(_) | Address::Directory(_))
+        !matches!(self, Address::Google(_))
     }
 }
 

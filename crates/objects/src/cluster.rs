@@ -40,9 +40,22 @@ pub async fn join(bucket: &Bucket, expected: Option<&str>, until: Instant) -> Re
     if found == own {
         return Ok(own);
     }
+    Err(other(bucket, found, expected))
+}
+
+/// Fails unless the prefix belongs to `expected`. Writes nothing. Returns the id.
+pub async fn check(bucket: &Bucket, expected: Option<&str>, until: Instant) -> Result<String> {
+    let found = read(bucket, until).await?;
+    if Some(found.as_str()) == expected {
+        return Ok(found);
+    }
+    Err(other(bucket, found, expected))
+}
+
+fn other(bucket: &Bucket, found: String, expected: Option<&str>) -> Error {
     let address = bucket.address().to_string();
     let expected = expected.unwrap_or("no cluster yet").to_string();
-    Err(Error::OtherCluster { address, found, expected })
+    Error::OtherCluster { address, found, expected }
 }
 
 async fn read(bucket: &Bucket, until: Instant) -> Result<String> {
@@ -54,7 +67,7 @@ async fn read(bucket: &Bucket, until: Instant) -> Result<String> {
     let bytes = bucket
         .get_whole(key::CLUSTER, until)
         .await?
-        .ok_or_else(|| damaged("it was created, but cannot be found".into()))?;
+        .ok_or_else(|| damaged("it is missing".into()))?;
     let identity: Identity =
         serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
     if identity.version != VERSION {

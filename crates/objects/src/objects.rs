@@ -56,10 +56,14 @@ pub fn open(url: &str, settings: Settings) -> Result<Arc<Objects>> {
 /// Checks the store and its cluster. Returns the id of the cluster.
 async fn enter(bucket: Arc<Bucket>, settings: Settings) -> Result<String> {
     let until = tokio::time::Instant::now() + settings.retry_open_for;
+    let expected = settings.cluster.as_deref();
+    if settings.read_only {
+        return cluster::check(&bucket, expected, until).await;
+    }
     if settings.probe {
         probe::probe(&bucket, until).await?;
     }
-    cluster::join(&bucket, settings.cluster.as_deref(), until).await
+    cluster::join(&bucket, expected, until).await
 }
 
 fn start_threads(address: &Address) -> Result<Stopping> {

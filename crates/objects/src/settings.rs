@@ -29,6 +29,8 @@ pub struct Settings {
     pub environment: Environment,
     /// Whether the store is probed before it is used.
     pub probe: bool,
+    /// Nothing is written: the store must belong to `cluster` already, and is not probed.
+    pub read_only: bool,
     /// The time limit of one HTTP request, until its response begins and between any two
     /// pieces of it.
     pub request_timeout: Duration,
@@ -50,6 +52,7 @@ impl Settings {
             cluster: None,
             environment: Environment::default(),
             probe: true,
+            read_only: false,
             request_timeout: Duration::from_secs(30),
             retry_for: Duration::from_secs(60),
             retry_open_for: Duration::from_secs(10),

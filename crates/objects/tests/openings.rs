@@ -101,6 +101,23 @@ fn a_damaged_identity_is_refused() {
 }
 
 #[test]
+fn a_store_that_is_opened_to_be_read_is_not_written() {
+    let fixture = Fixture::start();
+    let mut settings = fixture.settings();
+    settings.read_only = true;
+    let error = stele_objects::open(URL, settings.clone()).err().unwrap();
+    assert!(matches!(error, Error::Identity { .. }), "{error}");
+    let bucket = fixture.server.folder("bucket");
+    assert_eq!(walk(&bucket), Vec::<String>::new());
+    drop(fixture.open());
+    let store = stele_objects::open(URL, settings.clone()).unwrap();
+    assert_eq!(store.cluster(), "one");
+    drop(store);
+    settings.cluster = Some("two".into());
+    assert!(matches!(stele_objects::open(URL, settings), Err(Error::OtherCluster { .. })));
+}
+
+#[test]
 fn ids_of_clusters_differ() {
     let ids: HashSet<String> = (0..100).map(|_| new_cluster().unwrap()).collect();
     assert_eq!(ids.len(), 100);

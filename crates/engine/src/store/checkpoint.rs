@@ -11,14 +11,18 @@ use std::sync::Arc;
 use super::engine::Engine;
 use super::handle::Store;
 use crate::cell::commit::TableId;
-use crate::config::{Checkpoint, ConfigEdit, Configs, Manifest, TableConfig, TabletConfig};
+use crate::config::{
+    Checkpoint, ConfigEdit, Configs, FileName, Manifest, Reference, TableConfig, TabletConfig,
+};
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::tablet::{FRAGMENTS_DIR, Publishing, Table};
 use crate::txn::Txn;
 use crate::workers::claims::{Claim, Work};
 use crate::workers::flush::{FlushTarget, flush_sealed};
-use crate::world::{Files, World};
+use crate::world::{
+    File, Files, FragmentStore, RemoteFile, WaitScope, World, remote_path, wait_for,
+};
 
 /// Bytes per copy step.
 const COPY_BYTES: usize = 1 << 20;
@@ -102,41 +106,87 @@ impl Store {
         Ok(())
     }
 
-    /// Creates a new store in `dir` from a checkpoint and opens it. The
-    /// checkpoint's files are in `source`: the directory of the original store,
-    /// or a copy of its fragments.
-    pub fn open_from(
+    /// Creates a new store in `dir` from a checkpoint and opens it. The checkpoint's files
+    /// are copied to `dir`, or to the store outside it that the options name. This thread
+    /// waits for them.
+    pub fn open_from<'a>(
         dir: &Path,
         checkpoint: &Checkpoint,
-        source: &Path,
+        source: impl Into<CheckpointFiles<'a>>,
         options: Options,
         world: World,
     ) -> Result<Store> {
-        let files = &*world.files;
-        let fragments = dir.join(FRAGMENTS_DIR);
-        files.create_dir_all(&fragments).map_err(|e| Error::io("creating", &fragments, e))?;
-        if Manifest::load(files, dir)?.is_some() {
-            return Err(Error::DirectoryInUse { path: dir.to_path_buf() });
-        }
+        let (files, source) = (&*world.files, source.into());
+        let fragments = create_dir(files, dir)?;
+        let _wait = WaitScope::enter();
         for file in checkpoint.files() {
-            let name = file.name.to_string();
-            copy(files, &source.join(FRAGMENTS_DIR).join(&name), &fragments.join(&name))?;
+            let (from, original) = source.open(files, file)?;
+            match &options.objects.store {
+                None => copy(files, &*original, &from, &fragments.join(file.name.to_string()))?,
+                Some(store) => upload(&**store, file.name, &*original, &from)?,
+            }
         }
         files.sync_dir(&fragments).map_err(|e| Error::io("syncing", &fragments, e))?;
-        let tables = checkpoint.tables.iter().map(|table| (table.id, loaded(table)));
-        let tablets = checkpoint.tables.iter().flat_map(|table| table.tablets.iter());
-        let configs = Configs {
-            store_id: world.random.next_u64(),
-            // At or above those of every file and txn in the checkpoint.
-            incarnation: checkpoint.epoch,
-            generation: checkpoint.epoch.max(checkpoint.txn.generation()),
-            last_tablet: tablets.map(|tablet| tablet.id.number).max().unwrap_or(0),
-            last_table: checkpoint.tables.iter().map(|table| table.id.0).max().unwrap_or(0),
-            tables: tables.collect(),
-            ..Configs::default()
-        };
-        Manifest::create(world.files.clone(), dir, configs)?;
+        Manifest::create(world.files.clone(), dir, configs_of(checkpoint, &world))?;
         Store::open(dir, options, world)
+    }
+}
+
+/// Where the files of a checkpoint are.
+pub enum CheckpointFiles<'a> {
+    /// In the directory of the original store, or in a copy of its fragments.
+    Directory(&'a Path),
+    /// In a store outside the directory.
+    Store(&'a Arc<dyn FragmentStore>),
+}
+
+impl<'a, P: AsRef<Path> + ?Sized> From<&'a P> for CheckpointFiles<'a> {
+    fn from(dir: &'a P) -> CheckpointFiles<'a> {
+        CheckpointFiles::Directory(dir.as_ref())
+    }
+}
+
+impl CheckpointFiles<'_> {
+    /// Opens a file. Returns its path, too.
+    fn open(&self, files: &dyn Files, file: &Reference) -> Result<(PathBuf, Arc<dyn File>)> {
+        match self {
+            CheckpointFiles::Directory(dir) => {
+                let path = dir.join(FRAGMENTS_DIR).join(file.name.to_string());
+                let opened = files.open_read(&path);
+                let opened = opened.map_err(|error| Error::io("opening", &path, error))?;
+                Ok((path, opened))
+            }
+            CheckpointFiles::Store(store) => {
+                let file = RemoteFile::new(store, file.name, file.bytes);
+                Ok((file.path().to_path_buf(), file))
+            }
+        }
+    }
+}
+
+/// Creates the directories of a new store. Returns that of its fragments.
+fn create_dir(files: &dyn Files, dir: &Path) -> Result<PathBuf> {
+    let fragments = dir.join(FRAGMENTS_DIR);
+    files.create_dir_all(&fragments).map_err(|e| Error::io("creating", &fragments, e))?;
+    match Manifest::load(files, dir)? {
+        Some(_) => Err(Error::DirectoryInUse { path: dir.to_path_buf() }),
+        None => Ok(fragments),
+    }
+}
+
+/// Returns the config of a new store with the tables of a checkpoint.
+fn configs_of(checkpoint: &Checkpoint, world: &World) -> Configs {
+    let tables = checkpoint.tables.iter().map(|table| (table.id, loaded(table)));
+    let tablets = checkpoint.tables.iter().flat_map(|table| table.tablets.iter());
+    Configs {
+        store_id: world.random.next_u64(),
+        // At or above those of every file and txn in the checkpoint.
+        incarnation: checkpoint.epoch,
+        generation: checkpoint.epoch.max(checkpoint.txn.generation()),
+        last_tablet: tablets.map(|tablet| tablet.id.number).max().unwrap_or(0),
+        last_table: checkpoint.tables.iter().map(|table| table.id.0).max().unwrap_or(0),
+        tables: tables.collect(),
+        ..Configs::default()
     }
 }
 
@@ -180,21 +230,42 @@ pub(super) fn groups_of(table: &Arc<Table>) -> impl Iterator<Item = FlushTarget>
 
 /// Copies a file and makes the copy durable. Replaces a copy left by an
 /// interrupted attempt.
-fn copy(files: &dyn Files, from: &Path, to: &Path) -> Result<()> {
-    let source = files.open_read(from).map_err(|error| Error::io("opening", from, error))?;
-    let length = source.len().map_err(|error| Error::io("measuring", from, error))?;
+fn copy(files: &dyn Files, source: &dyn File, from: &Path, to: &Path) -> Result<()> {
     if files.exists(to).map_err(|error| Error::io("looking for", to, error))? {
         files.remove(to).map_err(|error| Error::io("removing", to, error))?;
     }
     let target = files.create(to).map_err(|error| Error::io("creating", to, error))?;
+    for_each_piece(source, from, &mut |at, piece| {
+        target.write_all_at(piece, at).map_err(|error| Error::io("writing", to, error))
+    })?;
+    target.sync_data().map_err(|error| Error::io("syncing", to, error))
+}
+
+/// Copies a file to a store outside the directory. Succeeds if an interrupted attempt has
+/// done so.
+fn upload(store: &dyn FragmentStore, name: FileName, source: &dyn File, from: &Path) -> Result<()> {
+    let to = remote_path(store, name);
+    let writing = |error| Error::io("writing", &to, error);
+    let mut sink = store.create(name);
+    for_each_piece(source, from, &mut |_, piece| sink.append(piece).map_err(writing))?;
+    wait_for(|done| sink.finish(done)).map_err(writing)
+}
+
+/// Reads a file from its beginning to its end.
+fn for_each_piece(
+    source: &dyn File,
+    from: &Path,
+    take: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let length = source.len().map_err(|error| Error::io("measuring", from, error))?;
     let mut buffer = vec![0; COPY_BYTES];
     let mut at = 0;
     while at < length {
         let piece = usize::try_from(length - at).map_or(COPY_BYTES, |left| left.min(COPY_BYTES));
         let buffer = &mut buffer[..piece];
         source.read_exact_at(buffer, at).map_err(|error| Error::io("reading", from, error))?;
-        target.write_all_at(buffer, at).map_err(|error| Error::io("writing", to, error))?;
+        take(at, buffer)?;
         at += piece as u64;
     }
-    target.sync_data().map_err(|error| Error::io("syncing", to, error))
+    Ok(())
 }

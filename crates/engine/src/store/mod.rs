@@ -46,6 +46,7 @@ pub use crate::workers::claims::Work;
 pub use crate::workers::failures::WorkFailure;
 pub use admission::{Admission, Permit};
 pub use backups::{BackupInfo, DeletedInfo};
+pub use checkpoint::CheckpointFiles;
 pub use collection::{Collected, UnusedFile};
 pub use engine::Engine;
 pub use handle::Store;

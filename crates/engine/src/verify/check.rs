@@ -13,13 +13,23 @@ use crate::error::{Error, Result};
 use crate::log::LogSurvey;
 use crate::store::{LOCK_FILE, LOG_DIR, lock_dir};
 use crate::tablet::FRAGMENTS_DIR;
-use crate::world::Files;
+use crate::world::{Files, FragmentStore, remote_path, wait_for};
 
 /// Checks the store in a directory completely.
 ///
 /// Damage is part of the report. An error means that the check was not possible: there
 /// is no store, another process has it open, or its format is newer than this program.
 pub fn check(files: &Arc<dyn Files>, dir: &Path) -> Result<Report> {
+    check_with(files, dir, None)
+}
+
+/// Like `check`, for a store whose fragments are outside the directory if `remote` is
+/// given. Waits for the files.
+pub fn check_with(
+    files: &Arc<dyn Files>,
+    dir: &Path,
+    remote: Option<&Arc<dyn FragmentStore>>,
+) -> Result<Report> {
     let path = dir.join(MANIFEST_FILE);
     let exists = files.exists(&path).map_err(|error| Error::io("opening", &path, error))?;
     let mut report = Report::default();
@@ -47,10 +57,13 @@ pub fn check(files: &Arc<dyn Files>, dir: &Path) -> Result<Report> {
     report.manifest_bytes = loaded.bytes;
     report.manifest_torn = loaded.torn_at.map(|offset| TornWrite { path, offset });
     for named in chains::check(dir, &configs, &mut report) {
-        let fragment = named.check(files, dir, None, &mut report.problems)?;
+        let fragment = named.check(files, dir, remote, &mut report.problems)?;
         report.fragments.push(fragment);
     }
     find_garbage(&**files, dir, &configs, &mut report)?;
+    if let Some(remote) = remote {
+        find_remote_garbage(&**remote, &configs, &mut report)?;
+    }
     if configs.flushed_index.is_none() {
         check_log(&**files, &dir.join(LOG_DIR), &configs, &mut report)?;
     }
@@ -91,8 +104,7 @@ fn find_garbage(
         }
     }
     let fragments = dir.join(FRAGMENTS_DIR);
-    let named: BTreeSet<FileName> =
-        configs.files().chain(configs.pinned_files()).map(|file| file.name).collect();
+    let named = named_files(configs);
     for name in list(&fragments)? {
         match name.to_str().and_then(FileName::parse) {
             None => found.push((fragments.join(name), "not a fragment")),
@@ -104,6 +116,28 @@ fn find_garbage(
     }
     note_garbage(files, found, report);
     Ok(())
+}
+
+/// Reports files of a store outside the directory that nothing refers to. The server
+/// collects them.
+fn find_remote_garbage(
+    remote: &dyn FragmentStore,
+    configs: &Configs,
+    report: &mut Report,
+) -> Result<()> {
+    let listed = wait_for(|done| remote.list(done));
+    let listed =
+        listed.map_err(|error| Error::io("listing", Path::new(&remote.address()), error))?;
+    let named = named_files(configs);
+    for file in listed.into_iter().filter(|file| !named.contains(&file.name)) {
+        let (path, why) = (remote_path(remote, file.name), "not in the manifest");
+        report.garbage.push(Garbage { path, bytes: file.bytes, why });
+    }
+    Ok(())
+}
+
+fn named_files(configs: &Configs) -> BTreeSet<FileName> {
+    configs.files().chain(configs.pinned_files()).map(|file| file.name).collect()
 }
 
 fn note_garbage(files: &dyn Files, found: Vec<(PathBuf, &'static str)>, report: &mut Report) {

@@ -486,6 +486,71 @@ fn scale_6_9_a_crash_at_any_write_leaves_each_step_done_or_not() {
     assert!(cases.iter().all(|&cases| cases > 0), "each step is interrupted: {cases:?}");
 }
 
+/// Opens the store at a time of the wall clock.
+fn open_at(sim: &SimFiles, micros: i64) -> Store {
+    let world = World {
+        clock: Arc::new(ManualClock::at(micros)),
+        files: Arc::new(sim.clone()),
+        random: Arc::new(SeededRandom::new(1)),
+        spawner: None,
+    };
+    Store::open(Path::new(DIR), Options::default(), world).unwrap()
+}
+
+#[test]
+fn scale_6_9_a_crash_at_any_write_of_the_sweep_removes_expired_backups_whole_or_not_at_all() {
+    const EXPIRES: i64 = NOW + 10;
+    let (mut kept, mut removed) = (0, 0);
+    for after in 0.. {
+        let sim = SimFiles::new(after);
+        let store = open_at(&sim, NOW);
+        let table = store.create_table("t", schema()).unwrap();
+        put(&store, table, "a", "1");
+        // One backup has files of its own afterwards, the other shares those of the table.
+        store.create_backup(table, "own", Some(EXPIRES)).unwrap();
+        put(&store, table, "a", "2");
+        store.flush(table).unwrap();
+        store.compact(table).unwrap();
+        store.create_backup(table, "shared", Some(EXPIRES)).unwrap();
+        store.close().unwrap();
+
+        let store = open_at(&sim, EXPIRES);
+        sim.plan_fault(Planned { fault: Fault::Disk, after, lasts: true });
+        let outcome = store.remove_expired(DAY);
+        let struck = sim.has_fault_struck();
+        let left = if after % 2 == 0 { sim.crash() } else { sim.crash_keeping_writes() };
+        left.clear_faults();
+        drop(store);
+
+        let store = open_at(&left, EXPIRES);
+        let names: Vec<_> = store.backups().unwrap().into_iter().map(|info| info.name).collect();
+        match &names[..] {
+            [] => removed += 1,
+            [own, shared] if own == "own" && shared == "shared" => {
+                assert!(outcome.is_err(), "operation {after}: a removal that was reported is lost");
+                kept += 1;
+                let restored = store.restore_table("own", "restored").unwrap();
+                assert_eq!(rows(&store, restored), expected(&[("a", "1")]));
+                store.drop_table(restored).unwrap();
+            }
+            other => panic!("operation {after}: {other:?} are left"),
+        }
+        assert_eq!(rows(&store, table), expected(&[("a", "2")]), "operation {after}");
+        store.remove_expired(DAY).unwrap();
+        assert_eq!(store.backups().unwrap(), []);
+        assert_eq!(files(&left), named(&store), "operation {after}");
+        store.close().unwrap();
+        let files: Arc<dyn Files> = Arc::new(left.clone());
+        let report = verify::check(&files, Path::new(DIR)).unwrap();
+        assert!(report.is_sound() && report.garbage.is_empty(), "{report:?}");
+        if !struck {
+            assert_eq!(outcome.unwrap(), (2, 0));
+            break;
+        }
+    }
+    assert!(kept > 0 && removed > 1, "{kept} kept, {removed} removed");
+}
+
 #[test]
 fn scale_6_9_a_backup_under_load_is_one_moment_of_the_whole_table() {
     let dir = tempfile::tempdir().unwrap();

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use stele_engine::config::FileName;
 use stele_engine::schema::{Family, Schema};
+use stele_engine::verify;
 use stele_engine::world::sim::{ObjectFaults, Operation, SimFiles, SimObjects, disk_error};
+use stele_engine::world::{Files, FragmentStore};
 use stele_engine::*;
 
 use crate::simulated::{open, world};
@@ -119,6 +121,49 @@ fn scale_4_3_a_miss_ends_a_batch_and_the_scan_goes_on_after_it() {
     assert!(setup.check("v") >= 2);
     setup.objects.set_hit_rate(1.0);
     assert_eq!(setup.check("v"), 0);
+}
+
+#[test]
+fn scale_4_1_a_checkpoint_is_restored_from_an_object_store_and_into_one() {
+    let setup = setup();
+    setup.write_file("v");
+    let checkpoint = setup.store.checkpoint(&[setup.table]).unwrap();
+    setup.write_file("later");
+    let source: Arc<dyn FragmentStore> = Arc::new(setup.objects.clone());
+    let target = SimObjects::new(2);
+    for (number, options) in [(1, Options::default()), (2, options(&target))] {
+        let sim = SimFiles::new(number);
+        let files = CheckpointFiles::Store(&source);
+        let dir = Path::new("/store");
+        let restored = Store::open_from(dir, &checkpoint, files, options, world(&sim)).unwrap();
+        check(&restored, setup.table, "v");
+        let local = sim.list(&dir.join(FRAGMENTS_DIR)).unwrap().len();
+        assert_eq!((local, target.files().len()), if number == 1 { (1, 0) } else { (0, 1) });
+    }
+}
+
+#[test]
+fn files_in_an_object_store_are_verified_while_it_is_closed() {
+    let Setup { sim, objects, store, table } = setup();
+    let setup = Setup { sim: sim.clone(), objects: objects.clone(), store, table };
+    setup.write_file("v");
+    let name = *setup.names().first().unwrap();
+    let unused = FileName { incarnation: 0, number: 7 };
+    objects.put(unused, b"left by a crash");
+    setup.store.close().unwrap();
+    let files: Arc<dyn Files> = Arc::new(sim);
+    let remote: Arc<dyn FragmentStore> = Arc::new(objects.clone());
+    let verify = || verify::check_with(&files, Path::new("/store"), Some(&remote)).unwrap();
+    let report = verify();
+    assert!(report.is_sound(), "{:?}", report.problems);
+    assert_eq!((report.fragments.len(), report.fragments[0].rows), (1, ROWS as u64));
+    let garbage: Vec<_> = report.garbage.iter().map(|file| (file.bytes, file.why)).collect();
+    assert_eq!(garbage, [(15, "not in the manifest")]);
+    objects.damage(name, true);
+    assert!(!verify().is_sound(), "a damaged object is found");
+    objects.lose(name);
+    let report = verify();
+    assert!(report.problems.iter().any(|problem| problem.what.contains("missing")), "{report:?}");
 }
 
 #[test]
