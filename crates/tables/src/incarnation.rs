@@ -29,6 +29,10 @@ pub struct ClusterWorld {
     pub clock: Arc<dyn Clock>,
     pub sleep: Arc<dyn Fn(Duration) -> Sleep + Send + Sync>,
     pub coordinator: Arc<dyn Coordinator>,
+    /// How long the key of a server must be gone before its tablets are recovered. Zero if
+    /// the coordinator never ends a lease before its time; etcd before 3.5.13 may, and then
+    /// this must be the whole time of a lease.
+    pub absent_for: Duration,
     pub keys: Keys,
     pub rules: Rules,
 }

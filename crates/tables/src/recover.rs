@@ -1,8 +1,10 @@
 //! Recovery of the tablets of a dead server by any other (R8). Several may recover the
 //! same log: all find the same end, and each row is finished by one of them.
 
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use stele_engine::config::TabletConfig;
 use stele_engine::log::objects::{LogObject, SealWalk, SlotReader};
@@ -14,6 +16,9 @@ use crate::incarnation::Incarnation;
 use crate::load::without_owner;
 use crate::messages::ServerMessage;
 use crate::rows::{Holder, OwnedRow, Owner, RootRows, StoredRow};
+
+/// Pause before another look at the key of a server that seems to be dead.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// Builds files from a log.
 pub trait Rebuild: Send + Sync {
@@ -83,12 +88,19 @@ impl Recoverer {
     async fn mark(&self, dead: &Holder) -> Result<bool> {
         let (incarnation, world) = (&self.incarnation, &self.incarnation.world);
         let (server, marker) = (world.keys.server(&dead.id), world.keys.dead(dead.epoch));
+        let mut gone_since = None;
         loop {
             let found = incarnation.insist(|| world.coordinator.get(server.clone())).await?;
             let epoch =
                 found.as_ref().and_then(|it| ServerMessage::of(&it.value)).map(|it| it.epoch);
             if world.rules.wait_for_lease && epoch == Some(dead.epoch) {
                 return Ok(false);
+            }
+            let now = world.clock.elapsed();
+            let gone_for = now.saturating_sub(*gone_since.get_or_insert(now));
+            if gone_for < world.absent_for {
+                (world.sleep)((world.absent_for - gone_for).min(LOOK_AGAIN_AFTER)).await;
+                continue;
             }
             let mut when = vec![Compare::Absent(marker.clone())];
             if world.rules.wait_for_lease {
@@ -127,6 +139,12 @@ impl Recoverer {
             match walk.seal().await {
                 Ok(end) => break end,
                 Err(Error::Io { .. }) => world.pause().await,
+                Err(Error::Fenced { what, .. }) => {
+                    // Objects are deleted only after the end is known.
+                    let end = incarnation.insist(|| world.number(key.clone())).await?;
+                    let log = PathBuf::from(format!("log/{epoch}"));
+                    return end.ok_or_else(|| Error::data_loss(&log, 0, what));
+                }
                 Err(error) => return Err(error),
             }
         };

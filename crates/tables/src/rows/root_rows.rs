@@ -132,11 +132,16 @@ impl RootRows {
         }
     }
 
-    /// Makes a mutation of the engine, once.
+    /// Makes a mutation of the engine, once. Nothing but its row tells that it has no
+    /// effect: an earlier attempt may still be under way.
     async fn mutate(&self, mutation: &Mutation) -> Outcome {
         match self.try_mutate(mutation).await {
             Ok(Ok(outcome)) => outcome,
-            Ok(Err(error)) => Outcome::Failed(error),
+            Ok(Err(error)) => {
+                report(&error);
+                self.shared.incarnation.world.pause().await;
+                Outcome::Unknown
+            }
             Err(Unreachable(_)) => {
                 self.shared.incarnation.world.pause().await;
                 Outcome::Unknown
@@ -230,6 +235,10 @@ impl RootRows {
     }
 }
 
+fn report(error: &Error) {
+    tracing::error!(%error, "rows of META are damaged: their tablets stay as they are");
+}
+
 fn stored(found: KeyValue) -> Result<StoredRow> {
     let row = OwnedRow::decode(&found.value)?;
     Ok(StoredRow { row, key: found.key, modified: found.modified })
@@ -267,8 +276,8 @@ impl TabletRows for RootRows {
                     keys.iter().map(found).collect()
                 }
                 unknown => {
-                    if let Ok(Err(error)) = unknown {
-                        tracing::error!(%error, "a row of META is damaged: its tablet stays as it is");
+                    if let Ok(Err(error)) = &unknown {
+                        report(error);
                     }
                     rows.shared.incarnation.world.pause().await;
                     vec![Found::Unknown; keys.len()]

@@ -8,6 +8,7 @@ use stele_engine::{OnDoubt, OnExists, WalkFrom};
 use stele_tables::coordinate::EtcdFaults;
 
 use crate::history::Violation;
+use crate::promises::EARLY_LOSSES;
 use crate::simulation::{Scenario, Switches, simulate};
 
 const SEEDS: u64 = 50;
@@ -62,6 +63,15 @@ fn lease_gates_reads() {
 fn wait_for_lease() {
     // Reads of a server that was fenced while its lease lives are stale.
     missed(Scenario { strays: 60, ..PAUSES }, |switches| switches.rules.wait_for_lease = false);
+}
+
+#[test]
+fn scale_7_4_absent_for() {
+    // Without the wait, leases that end too early make reads stale.
+    let broken = (0..SEEDS)
+        .find_map(|seed| simulate(seed, Switches::CORRECTED, EARLY_LOSSES).err())
+        .expect("nobody misses the wait");
+    assert!(matches!(broken, Violation::Stale { .. }), "{broken:?}");
 }
 
 #[test]

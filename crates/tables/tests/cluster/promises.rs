@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use stele_engine::world::sim::LogFaults;
+use stele_tables::LeaseTimes;
 use stele_tables::coordinate::EtcdFaults;
 
 use crate::simulation::{Run, Scenario, Switches, simulate};
@@ -72,6 +73,17 @@ fn r8_servers_that_only_pause_are_recovered_and_find_it_out() {
         Scenario { crashes: 0, pauses: 40, pause_max: Duration::from_secs(40), ..Scenario::MIXED };
     let runs = check(scenario, seeds() / 4);
     assert!(runs.iter().any(|run| run.loads > 5), "{runs:?}");
+}
+
+/// Leases that end too early, as with etcd before 3.5.13.
+pub const EARLY_LOSSES: Scenario =
+    Scenario { early_losses: 30, crashes: 0, pauses: 0, strays: 60, ..Scenario::MIXED };
+
+#[test]
+fn scale_7_4_reads_are_fresh_although_the_coordinator_ends_leases_too_early() {
+    let absent_for = LeaseTimes::default().ttl;
+    let runs = check(Scenario { absent_for, ..EARLY_LOSSES }, seeds() / 4);
+    assert!(runs.iter().all(|run| run.loads > 3), "{runs:?}");
 }
 
 #[test]

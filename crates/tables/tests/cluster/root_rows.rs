@@ -44,6 +44,7 @@ impl Bench {
             clock: agenda.clone(),
             sleep: Arc::new(move |time| Box::pin(sleeper.sleep(time))),
             coordinator: etcd.connect(&process),
+            absent_for: Duration::ZERO,
             keys: Keys::of("one"),
             rules: Rules::CORRECTED,
         };

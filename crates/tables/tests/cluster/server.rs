@@ -324,6 +324,7 @@ pub fn world(cluster: &Cluster, process: &Arc<SimProcess>) -> ClusterWorld {
         clock: cluster.agenda.clone(),
         sleep: Arc::new(move |time| Box::pin(sleeper.sleep(time))),
         coordinator: cluster.etcd.connect(process),
+        absent_for: cluster.scenario.absent_for,
         keys: stele_tables::coordinate::Keys::of("sim"),
         rules: cluster.switches.rules,
     }

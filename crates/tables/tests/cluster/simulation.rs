@@ -68,6 +68,11 @@ pub struct Scenario {
     pub crashes: u64,
     pub pauses: u64,
     pub pause_max: Duration,
+    /// Chance every second that the coordinator ends the lease of the owner too early,
+    /// while it is paused for a moment.
+    pub early_losses: u64,
+    /// How long a server must be gone before it is recovered.
+    pub absent_for: Duration,
     pub etcd: EtcdFaults,
     pub log: LogFaults,
     /// The longest time that a request to the store of logs takes, each way.
@@ -87,6 +92,8 @@ impl Scenario {
         crashes: 12,
         pauses: 12,
         pause_max: Duration::from_secs(30),
+        early_losses: 0,
+        absent_for: Duration::ZERO,
         etcd: EtcdFaults { refused: 3, answer_lost: 3, late: 3 },
         log: LogFaults { refused: 3, answer_lost: 3, late: 3, timed_out: 1, doubled: 3 },
         log_delay_max: Duration::from_millis(100),
@@ -220,6 +227,20 @@ impl Cluster {
             let number = self.owner().filter(|_| self.agenda.chance(70)).unwrap_or(number);
             let time = self.agenda.delay(self.scenario.pause_max * 2).min(self.scenario.pause_max);
             self.processes.lock()[number].pause(time);
+        }
+        if self.agenda.chance(self.scenario.early_losses) {
+            self.lose_lease();
+        }
+    }
+
+    /// Ends the lease of the owner before its time. The owner is paused meanwhile, so that
+    /// it finds out late.
+    fn lose_lease(&self) {
+        let Some(number) = self.owner() else { return };
+        let key = Keys::of("sim").server(&format!("s{number}"));
+        if let Some(lease) = self.etcd.keys().get(&key).and_then(|found| found.lease) {
+            self.processes.lock()[number].pause(Duration::from_secs(1 + self.agenda.below(5)));
+            self.etcd.lose_lease(lease);
         }
     }
 
