@@ -259,8 +259,10 @@ impl TabletAdmin for Admin {
         &self,
         request: Request<LoadTabletsRequest>,
     ) -> Result<Response<LoadTabletsReply>, Status> {
-        let table = self.find(request.extensions(), &request.get_ref().table)?;
+        let name = request.get_ref().table.clone();
+        let table = self.find(request.extensions(), &name)?;
         let rows = rows(request.into_inner().rows)?;
+        self.define(move |definitions| definitions.check(&name)).await?;
         let loaded = self.run(cost::LOAD, move |tables| tables.load(table, &rows)).await?;
         replied(LoadTabletsReply { loaded: loaded as u64 })
     }

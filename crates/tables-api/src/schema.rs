@@ -17,6 +17,10 @@ pub trait Definitions: Send + Sync {
     /// Returns the visible groups of a table.
     fn schema(&self, table: &str) -> Result<Schema, Status>;
 
+    /// Reads the schema of a table again, before its tablets are loaded. Fails if it is
+    /// invalid.
+    fn check(&self, table: &str) -> Result<(), Status>;
+
     fn create(&self, table: &str, schema: Schema, splits: Vec<Vec<u8>>) -> Result<(), Status>;
 
     /// Replaces the groups of a table. Families may be dropped only if `drops` is set.
@@ -29,6 +33,10 @@ impl Definitions for Tables {
         let schema = found(self, table)?.1;
         let visible = schema.groups()[..schema.visible_groups()].to_vec();
         Ok(Schema::new(visible).map_err(Error::from)?)
+    }
+
+    fn check(&self, table: &str) -> Result<(), Status> {
+        Definitions::schema(self, table).map(drop)
     }
 
     fn create(&self, table: &str, schema: Schema, splits: Vec<Vec<u8>>) -> Result<(), Status> {

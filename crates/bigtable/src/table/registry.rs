@@ -195,6 +195,18 @@ impl Tables {
         Ok(table)
     }
 
+    /// Reads the definitions of all tables again. An invalid one is ignored: the previous
+    /// one stays in use. Returns the names of these tables and what is wrong.
+    pub fn check_definitions(&self) -> Vec<(String, Error)> {
+        let known = self.by_name.load_full();
+        let check = |name: &String| match self.reload(name) {
+            // Dropped meanwhile.
+            Ok(_) | Err(Error::NotFound(_)) => None,
+            Err(error) => Some((name.clone(), error)),
+        };
+        known.keys().filter_map(check).collect()
+    }
+
     /// Deletes a table, unless it is protected. Its rows are kept as long as the server
     /// keeps deleted tables. Durable on return.
     pub fn drop_table(&self, name: &str) -> Result<()> {

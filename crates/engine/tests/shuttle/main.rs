@@ -10,6 +10,7 @@ mod budget;
 mod chain;
 mod disk;
 mod files;
+mod groups;
 mod log;
 mod machine;
 mod memory;

@@ -20,6 +20,10 @@ pub enum Command {
     Verify {
         /// Directory of the store.
         dir: PathBuf,
+        /// The object store that has its files, if it has moved since the server was
+        /// last started.
+        #[arg(long, value_name = "URL")]
+        store: Option<String>,
         #[command(flatten)]
         format: Format,
     },
@@ -62,7 +66,7 @@ pub struct Format {
 
 pub fn run(command: Command) -> anyhow::Result<Outcome> {
     match command {
-        Command::Verify { dir, format } => verify::run(&dir, format.json),
+        Command::Verify { dir, store, format } => verify::run(&dir, store.as_deref(), format.json),
         Command::DumpLog { path, cells, format } => dump_log::run(&path, cells, format.json),
         Command::DumpFragment { file, cells, format } => {
             dump_fragment::run(&file, cells, format.json)

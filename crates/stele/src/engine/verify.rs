@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use anyhow::{anyhow, bail};
+use anyhow::anyhow;
 use serde::Serialize;
 use stele_engine::Error;
 use stele_engine::verify::{self, Report};
@@ -11,18 +11,20 @@ use stele_engine::verify::{self, Report};
 use super::damage::files;
 use crate::Outcome;
 use crate::output::{bytes, count, json_line, table, things};
-use crate::serve::{METASTORE_DIR, object_store_of};
+use crate::serve::{CACHE_DIR, METASTORE_DIR, OBJECT_STORE_FILE, open_to_read};
 
-pub fn run(dir: &Path, json: bool) -> anyhow::Result<Outcome> {
-    if let Some(url) = object_store_of(dir)? {
-        let dir = dir.display();
-        bail!(
-            "the tables of {dir} are in the object store {url}: start the server and run `stele table verify TABLE`"
-        );
-    }
-    let mut report = verify::check(&files(), dir).map_err(|error| explain(error, dir))?;
-    // A server's metastore is stored beside its tables and is not garbage.
-    report.garbage.retain(|garbage| garbage.path != dir.join(METASTORE_DIR));
+/// The size of the cache for files in an object store: each byte is read once.
+const CACHE_BYTES: u64 = 64 << 20;
+
+pub fn run(dir: &Path, store: Option<&str>, json: bool) -> anyhow::Result<Outcome> {
+    // Not the server's cache: what the object store has is checked.
+    let cache = tempfile::tempdir()?;
+    let remote = open_to_read(dir, store, cache.path(), CACHE_BYTES)?;
+    let checked = verify::check_with(&files(), dir, remote.as_ref());
+    let mut report = checked.map_err(|error| explain(error, dir))?;
+    // What a server keeps beside its tables is not garbage.
+    let beside = [METASTORE_DIR, OBJECT_STORE_FILE, CACHE_DIR].map(|name| dir.join(name));
+    report.garbage.retain(|garbage| !beside.contains(&garbage.path));
     let mut out = io::stdout().lock();
     if json {
         json_line(&mut out, &ReportJson::of(&report))?;

@@ -8,7 +8,7 @@
 //! `metrics`), and one of the `services` answers it (`definitions` changes locality groups); some only to an `operator`. Shutdown
 //! (`shutdown`): calls finish and the store is closed. People see the state of the server
 //! on pages (`http`, `status`, `tablets_page`). Expired backups and deleted tables are
-//! removed in the background (`expiry`).
+//! removed in the background (`expiry`), and schemas are checked (`schema_check`).
 
 mod banner;
 mod call;
@@ -40,6 +40,7 @@ mod peers;
 mod process;
 mod request;
 mod resident;
+mod schema_check;
 mod server;
 mod services;
 mod settings;
@@ -54,7 +55,7 @@ mod tls;
 mod upload;
 
 pub use self::metastore::DIR as METASTORE_DIR;
-pub use self::object_store::object_store_of;
+pub use self::object_store::{CACHE_DIR, FILE as OBJECT_STORE_FILE, open_to_read};
 pub use self::process::run;
 pub use self::settings::{ClusterId, Flags, Size};
 pub use self::sites::Sites;

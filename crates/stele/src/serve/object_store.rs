@@ -21,9 +21,9 @@ use super::settings::StoreSettings;
 use super::shutdown::Phases;
 
 /// The file in the data directory that says where the files of the tables are.
-const FILE: &str = "object-store.json";
+pub const FILE: &str = "object-store.json";
 /// The cache, unless a directory is given.
-const CACHE_DIR: &str = "cache";
+pub const CACHE_DIR: &str = "cache";
 const VERSION: u32 = 1;
 
 /// The object store of a server.
@@ -90,8 +90,32 @@ impl Location {
 }
 
 /// Returns the object store in which the tables of a data directory are, if any.
-pub fn object_store_of(dir: &Path) -> anyhow::Result<Option<String>> {
+fn object_store_of(dir: &Path) -> anyhow::Result<Option<String>> {
     Ok(Location::read(dir)?.filter(|location| location.in_use).map(|location| location.url))
+}
+
+/// Opens the object store in which the tables of a data directory are, if any, without
+/// writing to it. `url` says where it is now, if it was moved.
+pub fn open_to_read(
+    dir: &Path,
+    url: Option<&str>,
+    cache: &Path,
+    cache_bytes: u64,
+) -> anyhow::Result<Option<Arc<dyn FragmentStore>>> {
+    let location = Location::read(dir)?.filter(|location| location.in_use);
+    let Some(location) = location else {
+        let dir = dir.display();
+        return match url {
+            None => Ok(None),
+            Some(url) => bail!("the tables of {dir} are in the directory itself, not in {url}"),
+        };
+    };
+    let url = url.unwrap_or(&location.url);
+    let mut open = stele_objects::Settings::new(cache, cache_bytes);
+    open.cluster = Some(location.cluster.clone());
+    open.read_only = true;
+    let objects = stele_objects::open(url, open).with_context(|| format!("object store {url}"))?;
+    Ok(Some(objects))
 }
 
 impl ObjectStore {

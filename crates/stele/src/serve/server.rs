@@ -25,6 +25,7 @@ use super::metastore::{Both, Metastore};
 use super::metrics::{Connections, Metrics};
 use super::names::{self, DnsPort};
 use super::object_store::ObjectStore;
+use super::schema_check;
 use super::services;
 use super::settings::EffectiveSettings;
 use super::shares::Shares;
@@ -70,6 +71,7 @@ impl Server {
         let names = names::start(&settings.names, &api, dns, phases, &tasks).await?;
         let catalogues = settings.catalogue.then(|| open_catalogues(&tables)).transpose()?;
         tasks.spawn(expiry::sweep(tables.clone(), phases));
+        tasks.spawn(schema_check::check(api.tables().clone(), phases));
         let (grpc, reporter) = services::grpc(&api, tables, catalogues, names).await?;
         let node = metastore.as_ref().map(|metastore| metastore.node().clone());
         let components = Components { store: store.clone(), metastore: node, objects, phases };

@@ -144,7 +144,8 @@ impl Calls for Native {
     ) -> Result<Response<LoadTabletsReply>, Status> {
         let name = &request.get_ref().table;
         self.rules.check_access(request.extensions(), name)?;
-        let (id, tables) = (self.rules.table(name)?.id, self.tables.clone());
+        // Tablets are not loaded under a schema that is invalid.
+        let (id, tables) = (self.reload_table(name).await?.id, self.tables.clone());
         let rows = rows(request.into_inner().rows)?;
         let loaded = Cost::Blocking.run(move || tables.load(id, &rows)).await?;
         replied(LoadTabletsReply { loaded: loaded.map_err(Error::from)? as u64 })

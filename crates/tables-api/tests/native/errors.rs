@@ -1,10 +1,14 @@
 //! Every refusal has its status and its reason; nothing that a client sends panics.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use stele_engine::schema::{Family, Schema};
 use stele_engine::{CommitBuilder, RowRange as Rows, TableId};
+use stele_grpc::{Services, Transport};
+use stele_tables_api::proto::tables_client::TablesClient;
 use stele_tables_api::proto::*;
-use stele_tables_api::{Error, ScanOptions};
+use stele_tables_api::{AllTables, Error, Native, ScanOptions, ServedTable, TableRules};
 use tonic::{Code, Status};
 
 use crate::fixture::{Served, TABLE, refusal};
@@ -190,6 +194,42 @@ async fn tablets_are_loaded_and_unloaded_and_the_schema_is_reloaded() {
     assert_eq!(calls.reload_schema(reload).await.unwrap().into_inner().schema_version, before);
     let reload = ReloadSchemaRequest { table: "no".into() };
     assert_eq!(refusal(calls.reload_schema(reload).await).0, Code::NotFound);
+}
+
+/// Rules of tables whose schemas have become invalid.
+struct InvalidSchemas(AllTables);
+
+impl TableRules for InvalidSchemas {
+    fn check_access(&self, extensions: &http::Extensions, table: &str) -> Result<(), Status> {
+        self.0.check_access(extensions, table)
+    }
+
+    fn table(&self, name: &str) -> Result<ServedTable, Status> {
+        self.0.table(name)
+    }
+
+    fn reload(&self, _: &str) -> Result<ServedTable, Status> {
+        Err(Status::failed_precondition("the schema is invalid"))
+    }
+}
+
+#[tokio::test]
+async fn tablets_1_9_3_a_load_under_an_invalid_schema_is_refused_and_the_table_keeps_its_own() {
+    let served = Served::new();
+    let rules = Arc::new(InvalidSchemas(AllTables(served.tables.clone())));
+    let native = Native::new(served.tables.clone(), rules).unwrap();
+    let services = Services::default().with(native.service());
+    let mut calls = TablesClient::new(Transport::InProcess(services));
+    let rows = Some(RowRange::default());
+    let unload = UnloadTabletsRequest { table: TABLE.into(), rows: rows.clone() };
+    assert_eq!(calls.unload_tablets(unload).await.unwrap().into_inner().unloaded, 1);
+    let load = LoadTabletsRequest { table: TABLE.into(), rows };
+    let refused = calls.load_tablets(load.clone()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::FailedPrecondition, "{refused}");
+    let refused = served.scan(served.scan_request()).await;
+    assert_eq!(refusal(refused), (Code::FailedPrecondition, "TABLET_NOT_LOADED".into()));
+    let loaded = served.calls.clone().load_tablets(load).await.unwrap();
+    assert_eq!(loaded.into_inner().loaded, 1, "it can be loaded once the schema is valid");
 }
 
 #[test]
