@@ -19,11 +19,11 @@ use stele_metastore::peer::{PeerTransport, Roster};
 use stele_metastore::{Error, Floor, Node};
 use tokio::net::TcpListener;
 
-const NAMES: [&str; 3] = ["a", "b", "c"];
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const NAMES: [&str; 3] = ["a", "b", "c"];
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns the members of a new cluster, on free ports.
-async fn members() -> String {
+pub async fn members() -> String {
     let mut listeners = Vec::new();
     for name in NAMES {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -47,6 +47,16 @@ async fn transport(roster: &Roster) -> PeerTransport {
 }
 
 async fn open(home: &Path, name: &str, members: &str) -> Node {
+    open_with(home, name, members, |_| {}).await
+}
+
+/// Opens a member with settings that `change` has changed.
+pub async fn open_with(
+    home: &Path,
+    name: &str,
+    members: &str,
+    change: impl Fn(&mut NodeSettings),
+) -> Node {
     let roster = Roster::parse(name, members).unwrap();
     let addresses = roster.members().map(|(id, _, url)| (id, url.to_string())).collect();
     let peers = PeerSettings::new(addresses, Arc::new(transport(&roster).await));
@@ -57,6 +67,7 @@ async fn open(home: &Path, name: &str, members: &str) -> Node {
     settings.cluster_id = Some(roster.cluster_id());
     settings.member_id = Some(roster.member_id());
     settings.cluster = Some(ClusterSettings::new(peers));
+    change(&mut settings);
     Node::open(settings).await.unwrap()
 }
 
@@ -69,7 +80,7 @@ async fn open_all(home: &Path, members: &str) -> Vec<Node> {
 }
 
 /// Repeats a request while there is no leader. The request may be repeated.
-async fn put(node: &Node, key: &str, value: &str) -> i64 {
+pub async fn put(node: &Node, key: &str, value: &str) -> i64 {
     let put = async {
         loop {
             match node.propose(Command::Put(Put::new(key.to_string(), value.to_string()))).await {
@@ -83,7 +94,7 @@ async fn put(node: &Node, key: &str, value: &str) -> i64 {
 }
 
 /// Reads all keys with a prefix, linearizable.
-async fn read(node: &Node, prefix: &str) -> BTreeMap<String, String> {
+pub async fn read(node: &Node, prefix: &str) -> BTreeMap<String, String> {
     let confirmed = async { while node.barrier().await.is_err() {} };
     tokio::time::timeout(PATIENCE, confirmed).await.expect("there is a leader");
     let mut found = BTreeMap::new();

@@ -14,6 +14,7 @@ mod machine;
 mod memory;
 mod native;
 mod node;
+mod operations;
 mod panics;
 mod purge;
 mod recover;

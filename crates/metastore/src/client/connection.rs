@@ -8,8 +8,8 @@ use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 
 use super::token::{Token, TokenChannel};
 use super::{
-    CreateBackupResponse, Error, GetClientResponse, HistoryResponse, KeyValue, Lock, Quota, Range,
-    Result, Session, StatusResponse, TopRequest, TopResponse, Watch,
+    ClusterStatusResponse, CreateBackupResponse, Error, GetClientResponse, HistoryResponse,
+    KeyValue, Lock, Quota, Range, Result, Session, StatusResponse, TopRequest, TopResponse, Watch,
 };
 use crate::proto::native::metastore_client::MetastoreClient;
 use crate::proto::native::{self as proto, snapshot_request};
@@ -298,6 +298,22 @@ impl Client {
         Box::pin(async move {
             let request = proto::CreateBackupRequest { full };
             Ok(self.api().create_backup(request).await?.into_inner())
+        })
+    }
+
+    /// Returns the status of all members.
+    pub fn cluster_status(&self) -> Pending<'_, Result<ClusterStatusResponse>> {
+        Box::pin(async move {
+            let request = proto::ClusterStatusRequest {};
+            Ok(self.api().cluster_status(request).await?.into_inner())
+        })
+    }
+
+    /// Hands leadership over to a member (0: to any). Returns the new leader.
+    pub fn move_leader(&self, member_id: u64) -> Pending<'_, Result<u64>> {
+        Box::pin(async move {
+            let request = proto::MoveLeaderRequest { member_id };
+            Ok(self.api().move_leader(request).await?.into_inner().leader_id)
         })
     }
 

@@ -24,6 +24,6 @@ pub use transaction::{RetryOptions, Transaction};
 pub use watch::Watch;
 
 pub use crate::proto::native::{
-    CreateBackupResponse, Event, GetClientResponse, HistoryResponse, KeyValue, Lock, Quota,
-    StatusResponse, TopRequest, TopResponse, event::Change,
+    ClusterStatusResponse, CreateBackupResponse, Event, GetClientResponse, HistoryResponse,
+    KeyValue, Lock, MemberStatus, Quota, StatusResponse, TopRequest, TopResponse, event::Change,
 };

@@ -60,6 +60,7 @@ impl<M: Machine> MachineAdapter<M> {
         payload: EntryPayload<EntryData, u64, openraft::impls::BasicNode>,
     ) -> io::Result<()> {
         let Position { index, term } = position;
+        let began = self.log.now();
         let (ticket, proposals) = match payload {
             EntryPayload::Normal(EntryData { origin, ticket, proposals }) => {
                 (if origin == self.origin { ticket } else { 0 }, proposals)
@@ -81,8 +82,8 @@ impl<M: Machine> MachineAdapter<M> {
             failure
         })?;
         self.callers.set_applied(index);
-        self.log.note_applied();
         if ticket > 0 {
+            self.log.note_applied(ticket, index, began);
             self.callers.answer(ticket, answers);
         }
         drop(abort);

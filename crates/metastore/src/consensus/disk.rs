@@ -48,9 +48,8 @@ impl LogDisk {
     /// Syncs everything appended, up to and including entry `index`.
     pub fn sync(&mut self, index: u64, started: Duration) -> stele_engine::Result<()> {
         self.writer.sync()?;
-        let synced = self.clock.elapsed();
-        self.progress.phases.note_synced(synced);
-        let took = synced.saturating_sub(started);
+        let took = self.clock.elapsed().saturating_sub(started);
+        self.progress.phases.note_synced(index, took);
         self.progress.append_times.add(took);
         let took = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         self.progress.append_micros.store(took, Ordering::Relaxed);

@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 
 use bytes::Bytes;
 use stele_engine::AbortOnPanic;
+use stele_grpc::Pending;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle as TaskHandle;
 
@@ -17,6 +18,7 @@ use super::log::Progress;
 use super::member::ClusterMember;
 use super::queue::Queue;
 use super::runtime::Runtime;
+use super::transport::Unreached;
 use super::watch;
 use super::{GroupSettings, GroupThreads, Machine};
 use crate::error::{Error, Result};
@@ -70,6 +72,18 @@ impl<M: Machine> GroupShared<M> {
         self.leads.store(leads, Ordering::Release);
         let now = Leadership { leader, term, leads };
         self.leadership.send_if_modified(|before| std::mem::replace(before, now) != now);
+    }
+
+    pub fn status(&self) -> GroupStatus {
+        let applied = self.callers.applied();
+        GroupStatus {
+            member: self.member,
+            leader: self.leader.load(Ordering::Acquire),
+            term: self.term.load(Ordering::Acquire),
+            last: self.log.last.load(Ordering::Acquire).max(applied),
+            committed: applied,
+            applied,
+        }
     }
 }
 
@@ -173,6 +187,40 @@ impl<M: Machine> RaftGroup<M> {
         }
     }
 
+    /// Hands leadership over to a member, whichever leads; to any if `to` is
+    /// `None`. Returns once the other member leads.
+    pub async fn move_leader(&self, to: Option<u64>) -> Result<()> {
+        match &self.member {
+            Some(member) => member.move_leader(to).await,
+            None if to.is_none_or(|to| to == self.shared.member) => Ok(()),
+            None => Err(Error::BadTransferee),
+        }
+    }
+
+    /// Puts a question to a member's machine; see [`Machine::inquire`].
+    pub fn inquire(
+        &self,
+        member: u64,
+        question: Bytes,
+    ) -> Pending<'static, Result<Bytes, Unreached>> {
+        let cluster = self.member.clone().filter(|_| member != self.shared.member);
+        let (machine, status) = (self.machine.clone(), self.status());
+        Box::pin(async move {
+            match cluster {
+                Some(cluster) => cluster.inquire(member, question).await,
+                None => Ok(machine.inquire(question, status)),
+            }
+        })
+    }
+
+    /// Returns all members with their addresses for other members.
+    pub fn members(&self) -> Vec<(u64, String)> {
+        match &self.member {
+            Some(member) => member.members(),
+            None => vec![(self.shared.member, String::new())],
+        }
+    }
+
     /// Returns whether the group has other members.
     pub fn has_peers(&self) -> bool {
         self.member.is_some()
@@ -197,21 +245,11 @@ impl<M: Machine> RaftGroup<M> {
     }
 
     pub fn status(&self) -> GroupStatus {
-        let shared = &self.shared;
-        let applied = shared.callers.applied();
-        let leader = match &self.member {
-            Some(_) => shared.leader.load(Ordering::Acquire),
-            None if shared.leads.load(Ordering::Acquire) => shared.member,
-            None => 0,
-        };
-        GroupStatus {
-            member: shared.member,
-            leader,
-            term: shared.term.load(Ordering::Acquire),
-            last: shared.log.last.load(Ordering::Acquire).max(applied),
-            committed: applied,
-            applied,
+        let mut status = self.shared.status();
+        if self.member.is_none() && !self.shared.leads.load(Ordering::Acquire) {
+            status.leader = 0;
         }
+        status
     }
 
     /// Returns the number of queued proposals.

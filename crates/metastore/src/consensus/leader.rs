@@ -122,9 +122,9 @@ impl<M: Machine> Leader<M> {
 
     /// Writes queued proposals as entries until the queue is closed.
     async fn serve(&mut self) -> Result<()> {
-        self.shared.log.phases.note_free(self.clock.elapsed());
+        let mut free = self.clock.elapsed();
         while let Some(batch) = self.shared.queue.take().await {
-            self.shared.log.phases.note_taken(self.clock.elapsed());
+            let taken = self.clock.elapsed();
             if let Err(error) = self.log.reserve(record::proposals_bytes(&batch.proposals)) {
                 // The disk is full: nothing has been written, and there may be
                 // space later.
@@ -133,9 +133,10 @@ impl<M: Machine> Leader<M> {
             }
             let answered = batch.senders.len();
             self.ticket += 1;
+            self.shared.log.phases.note_taken(self.ticket, free, taken);
             self.write(batch, self.ticket).await?;
             self.purge().await?;
-            self.shared.log.phases.note_free(self.clock.elapsed());
+            free = self.clock.elapsed();
             self.linger(answered);
         }
         Ok(())

@@ -10,6 +10,7 @@ use std::ops::{Bound, RangeBounds};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use openraft::impls::BasicNode;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
@@ -175,9 +176,14 @@ impl RaftLog {
         }
     }
 
-    /// Notes that the entry in progress is applied.
-    pub fn note_applied(&self) {
-        self.progress.phases.note_applied(self.clock.elapsed());
+    /// Returns the monotonic clock.
+    pub fn now(&self) -> Duration {
+        self.clock.elapsed()
+    }
+
+    /// Notes that an entry was applied, which began at a time.
+    pub fn note_applied(&self, ticket: u64, index: u64, began: Duration) {
+        self.progress.phases.note_applied(ticket, index, began, self.now());
     }
 
     /// Returns the last entry that can be purged: `last_wanted`, or an earlier

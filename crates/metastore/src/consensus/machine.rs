@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 
+use super::GroupStatus;
 use crate::error::Error;
 
 /// A position in the log. The first entry has index 1; the default precedes it.
@@ -41,6 +42,12 @@ pub trait Machine: Send + Sync + 'static {
 
     /// Answers a question of another member, as the leader.
     fn ask(&self, _question: Bytes) -> Bytes {
+        Bytes::new()
+    }
+
+    /// Answers a question of another member about this one. `group` is the
+    /// progress of this member.
+    fn inquire(&self, _question: Bytes, _group: GroupStatus) -> Bytes {
         Bytes::new()
     }
 

@@ -43,11 +43,11 @@ const SYNC_STALL_MAX: Duration = Duration::from_secs(1);
 
 /// A running member.
 pub struct ClusterMember<M: Machine> {
-    shared: Arc<GroupShared<M>>,
-    machine: Arc<M>,
-    raft: Raft<Types, MachineAdapter<M>>,
+    pub(super) shared: Arc<GroupShared<M>>,
+    pub(super) machine: Arc<M>,
+    pub(super) raft: Raft<Types, MachineAdapter<M>>,
     log: RaftLog,
-    peers: PeerSettings,
+    pub(super) peers: PeerSettings,
     rules: super::Rules,
     ticket: AtomicU64,
     /// The readers that wait for the next confirmation of leadership.
@@ -134,10 +134,13 @@ impl<M: Machine> ClusterMember<M> {
         loop {
             let flight = flights.clone().acquire_owned().await;
             let flight = flight.expect("the semaphore is never closed");
+            let free = self.log.now();
             let Some(batch) = self.shared.queue.take().await else { break };
+            let ticket = self.next_ticket();
+            self.shared.log.phases.note_taken(ticket, free, self.log.now());
             let member = self.clone();
             tokio::spawn(async move {
-                member.submit(batch).await;
+                member.submit(ticket, batch).await;
                 drop(flight);
             });
         }
@@ -147,9 +150,8 @@ impl<M: Machine> ClusterMember<M> {
     }
 
     /// Proposes a batch until it is answered, known to be lost, or overdue.
-    async fn submit(&self, batch: ProposalBatch<M::Answer>) {
+    async fn submit(&self, ticket: u64, batch: ProposalBatch<M::Answer>) {
         let ProposalBatch { proposals, senders } = batch;
-        let ticket = self.next_ticket();
         let answered = self.shared.callers.begin(ticket, senders);
         let data = entry_data(self.shared.member, ticket, proposals);
         let placed = timeout(self.peers.request_timeout, self.place(data, answered)).await;
@@ -399,7 +401,7 @@ impl<M: Machine> ClusterMember<M> {
         triggered.map_err(|error| Error::Internal(error.to_string()))
     }
 
-    fn best_follower(&self) -> Option<u64> {
+    pub(super) fn best_follower(&self) -> Option<u64> {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         let others = metrics.replication.as_ref()?.iter();
@@ -563,6 +565,11 @@ impl<M: Machine> ClusterMember<M> {
             Request::Forward(data) => response::placed(self.write(data, None).await),
             Request::ReadIndex => response::read_index(self.confirmed_index_if_leader().await),
             Request::Ask(question) => response::answer(self.answer(question).await),
+            Request::Inquire(question) => {
+                let answer = self.machine.inquire(question, self.shared.status());
+                response::answer(Some(answer))
+            }
+            Request::MoveLeader(to) => response::moved(self.hand_over(to).await),
         })
     }
 

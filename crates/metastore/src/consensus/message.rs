@@ -20,6 +20,8 @@ const TRANSFER: u8 = 4;
 const FORWARD: u8 = 5;
 const READ_INDEX: u8 = 6;
 const ASK: u8 = 7;
+const INQUIRE: u8 = 16;
+const MOVE_LEADER: u8 = 17;
 
 /// A request of another member.
 pub enum Request {
@@ -33,6 +35,10 @@ pub enum Request {
     ReadIndex,
     /// A question for the leader's machine.
     Ask(Bytes),
+    /// A question for the member's own machine, whether it leads or not.
+    Inquire(Bytes),
+    /// Asks the leader to hand over to a member; to any if it is 0.
+    MoveLeader(u64),
 }
 
 /// What became of forwarded proposals.
@@ -46,6 +52,19 @@ pub enum Placed {
     Discarded = 3,
     /// May or may not be committed.
     Unknown = 4,
+}
+
+/// What became of a request to hand over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// The other member leads.
+    Done = 1,
+    /// The member that was asked does not lead.
+    NotLeader = 2,
+    /// The member to hand over to is not a voter.
+    BadTransferee = 3,
+    /// The other member does not lead in time.
+    TimedOut = 4,
 }
 
 const TRUNCATED: &str = "truncated message";
@@ -75,6 +94,14 @@ impl Request {
                 out.put_u8(ASK);
                 out.extend_from_slice(question);
             }
+            Request::Inquire(question) => {
+                out.put_u8(INQUIRE);
+                out.extend_from_slice(question);
+            }
+            Request::MoveLeader(to) => {
+                out.put_u8(MOVE_LEADER);
+                out.put_u64_le(*to);
+            }
         }
         out.into()
     }
@@ -95,6 +122,8 @@ impl Request {
             },
             READ_INDEX => Request::ReadIndex,
             ASK => Request::Ask(bytes),
+            INQUIRE => Request::Inquire(bytes),
+            MOVE_LEADER => Request::MoveLeader(get_u64(&mut bytes)?),
             _ => return Err("unknown kind of message"),
         })
     }
@@ -252,6 +281,20 @@ pub mod response {
         let leads = get_u8(&mut bytes)? != 0;
         Ok(leads.then_some(bytes))
     }
+
+    pub fn moved(moved: Moved) -> Bytes {
+        vec![moved as u8].into()
+    }
+
+    pub fn decode_moved(mut bytes: Bytes) -> Decoded<Moved> {
+        Ok(match get_u8(&mut bytes)? {
+            1 => Moved::Done,
+            2 => Moved::NotLeader,
+            3 => Moved::BadTransferee,
+            4 => Moved::TimedOut,
+            _ => return Err("unknown response to a request to hand over"),
+        })
+    }
 }
 
 fn put_vote_request(out: &mut Vec<u8>, tag: u8, request: &VoteRequest<Types>) {
@@ -334,12 +377,14 @@ mod tests {
             Request::Forward(data),
             Request::ReadIndex,
             Request::Ask(Bytes::from_static(b"question")),
+            Request::Inquire(Bytes::from_static(b"question")),
+            Request::MoveLeader(7),
         ];
         for request in requests {
             let bytes = request.encode();
             let read = Request::decode(bytes.clone()).unwrap();
             assert_eq!(read.encode(), bytes);
-            if !matches!(request, Request::Ask(_)) {
+            if !matches!(request, Request::Ask(_) | Request::Inquire(_)) {
                 for cut in 0..bytes.len() {
                     assert!(Request::decode(bytes.slice(..cut)).is_err(), "{cut}");
                 }
@@ -350,7 +395,7 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
-            for kind in 0..9 {
+            for kind in 0..18 {
                 let mut message = bytes.clone();
                 message.insert(0, kind);
                 let _ = Request::decode(message.clone().into());
@@ -359,7 +404,8 @@ mod tests {
                 let _ = response::decode_transfer(message.clone().into());
                 let _ = response::decode_placed(message.clone().into());
                 let _ = response::decode_read_index(message.clone().into());
-                let _ = response::decode_answer(message.into());
+                let _ = response::decode_answer(message.clone().into());
+                let _ = response::decode_moved(message.into());
             }
         }
     }

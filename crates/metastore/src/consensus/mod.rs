@@ -13,7 +13,8 @@
 //! directly to the `callers`. Entries are purged from the log once the machine
 //! reports that they are on disk outside it. `record` encodes entries and votes,
 //! `replay` reads them back at open (into `entries`), and `head` stores where the
-//! log begins. Members exchange each `message` over a [`Transport`] (`network`).
+//! log begins. Members exchange each `message` over a [`Transport`] (`network`);
+//! `handover` moves leadership, `inquiry` asks a certain member.
 //! `runtime` and `watch`
 //! make runs repeatable, and `rules` holds the violations that the simulator detects.
 //!
@@ -25,7 +26,9 @@ mod callers;
 mod disk;
 mod entries;
 mod group;
+mod handover;
 mod head;
+mod inquiry;
 mod leader;
 mod log;
 mod machine;

@@ -9,7 +9,7 @@ use prost::Message;
 use tokio::sync::Semaphore;
 use tonic::Status;
 
-use super::callers::Token;
+use super::callers::Credential;
 use super::header::Header;
 use super::methods::Method;
 use super::metrics::Counters;
@@ -44,6 +44,10 @@ pub struct Options {
     pub txn_ops_max: usize,
     /// The kind of tokens that callers get for their passwords.
     pub tokens: TokenKind,
+    /// Whether the name in a client's certificate is that of a user. Only for
+    /// gRPC, as in etcd: whoever is in front of the JSON gateway would be the
+    /// client.
+    pub certificate_users: bool,
     /// The rounds with which new passwords are hashed.
     pub password_rounds: NonZeroU32,
     /// Returns the metrics of the process, which are appended to `/metrics`.
@@ -62,6 +66,7 @@ impl Default for Options {
             request_bytes_max: REQUEST_BYTES_MAX,
             txn_ops_max: TXN_OPS_MAX,
             tokens: TokenKind::default(),
+            certificate_users: false,
             password_rounds: ROUNDS,
             process_numbers: String::new,
         }
@@ -150,10 +155,10 @@ impl Etcd {
     pub(super) async fn unary(
         &self,
         method: Method,
-        token: &Token,
+        credential: &Credential,
         message: Bytes,
     ) -> Result<FramedResponse, Status> {
-        let caller = if method.is_public() { None } else { self.identify(token).await? };
+        let caller = if method.is_public() { None } else { self.identify(credential).await? };
         let caller = caller.as_ref();
         let one = |response: crate::Result<Bytes>| Ok(FramedResponse::One(response?));
         let recipe = |response| Ok(FramedResponse::One(recipes::answered(response)?));
@@ -224,7 +229,7 @@ impl Etcd {
             Method::Defragment => maintenance::defragment(self, caller),
             Method::Hash => maintenance::hash(self, caller).await,
             Method::HashKv => maintenance::hash_kv(self, caller, decode(message)?).await,
-            Method::MoveLeader => maintenance::move_leader(self, caller, decode(message)?),
+            Method::MoveLeader => maintenance::move_leader(self, caller, decode(message)?).await,
             Method::Downgrade => maintenance::downgrade(self, caller, decode(message)?),
             _ => Err(Error::Internal("the method is not one of maintenance".into())),
         }
@@ -234,13 +239,13 @@ impl Etcd {
     pub(super) fn stream(
         &self,
         method: Method,
-        token: Token,
+        credential: Credential,
         requests: MessageStream,
     ) -> Result<FramedResponse, Status> {
         match method {
-            Method::Watch => Ok(FramedResponse::Many(watch::stream(self, token, requests))),
+            Method::Watch => Ok(FramedResponse::Many(watch::stream(self, credential, requests))),
             Method::LeaseKeepAlive => {
-                Ok(FramedResponse::Many(lease::keep_alives(self, token, requests)))
+                Ok(FramedResponse::Many(lease::keep_alives(self, credential, requests)))
             }
             _ => Err(Status::internal("the method expects a single message")),
         }

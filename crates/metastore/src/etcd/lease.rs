@@ -5,7 +5,7 @@ use stele_grpc::frame;
 use tokio_stream::StreamExt;
 
 use super::api::decode;
-use super::callers::Token;
+use super::callers::Credential;
 use super::generate::generate;
 use super::rpc::MessageStream;
 use super::{Etcd, kv, proto, response};
@@ -85,14 +85,18 @@ pub fn leases(etcd: &Etcd, caller: Option<&Caller>) -> Result<Bytes> {
 }
 
 /// Answers each request with one response. The TTL of a missing lease is 0.
-pub fn keep_alives(etcd: &Etcd, token: Token, mut requests: MessageStream) -> MessageStream {
+pub fn keep_alives(
+    etcd: &Etcd,
+    credential: Credential,
+    mut requests: MessageStream,
+) -> MessageStream {
     let etcd = etcd.clone();
     generate(move |out| async move {
         while let Some(request) = requests.next().await {
             let request: proto::LeaseKeepAliveRequest = decode(request?)?;
             let revision = etcd.node().revision();
             // Only the leader may renew a lease.
-            let caller = etcd.identify(&token).await?;
+            let caller = etcd.identify(&credential).await?;
             if caller.is_some() {
                 // Its permissions depend on the keys of the lease.
                 etcd.node().barrier().await?;

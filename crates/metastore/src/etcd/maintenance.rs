@@ -77,9 +77,9 @@ pub fn defragment(etcd: &Etcd, caller: Option<&Caller>) -> Result<Bytes> {
     Ok(frame::encode(&proto::DefragmentResponse::default()))
 }
 
-/// Moves the leadership to another member. The only member has it already. Like
-/// etcd's response, this one has no header.
-pub fn move_leader(
+/// Moves the leadership to another member, and returns once that leads. Only the
+/// leader accepts the call. Like etcd's response, this one has no header.
+pub async fn move_leader(
     etcd: &Etcd,
     caller: Option<&Caller>,
     request: proto::MoveLeaderRequest,
@@ -89,9 +89,10 @@ pub fn move_leader(
     if status.leader_id != status.member_id {
         return Err(Error::NotLeader);
     }
-    if request.target_id != status.member_id {
+    if request.target_id == 0 {
         return Err(Error::BadTransferee);
     }
+    etcd.node().move_leader(Some(request.target_id)).await?;
     Ok(frame::encode(&proto::MoveLeaderResponse::default()))
 }
 

@@ -36,6 +36,7 @@ mod snapshot;
 mod watch;
 
 pub use self::api::{Etcd, Options};
+pub use self::callers::CertificateName;
 pub use self::service::{PageBody, Service, is_endless, is_gateway};
 pub use crate::proto::etcd as proto;
 

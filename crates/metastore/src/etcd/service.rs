@@ -11,7 +11,6 @@ use stele_grpc::{ResponseFuture, is_grpc, respond, respond_now, unsupported_medi
 use tokio_stream::StreamExt;
 use tonic::Status;
 
-use super::callers::Token;
 use super::methods::Method;
 use super::rpc::{FramedResponse, RequestMessages};
 use super::{Etcd, gateway, leader, metrics, pages};
@@ -44,9 +43,9 @@ impl Service {
             return tower_service::Service::call(&mut self.native, request);
         }
         let (etcd, mut native) = (self.etcd.clone(), self.native.clone());
-        let token = Token::of(request.headers());
+        let credential = etcd.credential(request.headers(), request.extensions());
         Box::pin(async move {
-            match etcd.identify(&token).await {
+            match etcd.identify(&credential).await {
                 Ok(caller) => {
                     if let Some(caller) = caller {
                         request.extensions_mut().insert(caller);
@@ -121,7 +120,7 @@ where
     }
     let calls = &etcd.counters().calls;
     calls.started(method);
-    let token = Token::of(&head.headers);
+    let credential = etcd.credential(&head.headers, &head.extensions);
     let requests = RequestMessages::new(body, etcd.options().message_bytes_max());
     let executed = if method.is_client_streaming() {
         let counting = etcd.clone();
@@ -129,12 +128,12 @@ where
             let calls = &counting.counters().calls;
             message.inspect(|message| calls.received(method, message.len()))
         });
-        etcd.stream(method, token, Box::pin(requests))
+        etcd.stream(method, credential, Box::pin(requests))
     } else {
         match requests.one().await {
             Ok(message) => {
                 calls.received(method, message.len());
-                etcd.unary(method, &token, message).await
+                etcd.unary(method, &credential, message).await
             }
             Err(status) => Err(status),
         }

@@ -14,7 +14,7 @@ use super::overlay::{FinishedEntry, Overlay};
 use super::run::EntryRun;
 use super::stall::Stall;
 use crate::command::{self, Answer, Command, LEVEL_OF_HASHES, Proposal, check_level};
-use crate::consensus::{Committed, Machine, Position};
+use crate::consensus::{Committed, GroupStatus, Machine, Position};
 use crate::error::{Error, Result};
 use crate::histogram::Histogram;
 use crate::lease::Leases;
@@ -80,6 +80,10 @@ impl Applier {
     pub fn history(&self) -> (Watermarks, Vec<Sample>) {
         let core = self.core.lock();
         (core.watermarks, core.samples.iter().copied().collect())
+    }
+
+    pub(super) fn state(&self) -> &MemberState {
+        &self.state
     }
 
     /// Returns how long entries took to apply.
@@ -217,6 +221,10 @@ impl Machine for Applier {
 
     fn ask(&self, question: Bytes) -> Bytes {
         self.leases.answer(question)
+    }
+
+    fn inquire(&self, question: Bytes, group: GroupStatus) -> Bytes {
+        self.answer(question, group)
     }
 
     fn close(&self) {

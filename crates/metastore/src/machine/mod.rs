@@ -13,13 +13,14 @@
 //! waterline, alarms), `level` (feature levels, quotas of prefixes), `restore` and
 //! `auth` (users and roles, and the check of callers). `newest` runs the same rules on
 //! the newest
-//! state, without a log entry.
+//! state, without a log entry. `inquiry` answers questions of other members.
 
 mod applier;
 mod auth;
 mod execute;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod inquiry;
 mod kv;
 mod lease;
 mod level;
@@ -36,6 +37,7 @@ mod stall;
 mod txn;
 
 pub use applier::Applier;
+pub use inquiry::Inquiry;
 pub use kv::RESULT_BYTES_MAX;
 pub use lease::{EXPIRED_BYTES_MAX, EXPIRED_KEYS_MAX};
 pub use newest::{check_compares, measure, read_txn};

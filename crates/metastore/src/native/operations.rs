@@ -6,7 +6,7 @@ use super::Native;
 use super::proto::*;
 use crate::auth::Access;
 use crate::backup::{self, Kind, Location};
-use crate::command::{self, Command};
+use crate::command::{self, Alarm, Command};
 use crate::error::{Error, Result};
 
 impl Native {
@@ -71,15 +71,37 @@ impl Native {
         Ok(CreateBackupResponse { name, location, kind, revision, keys, changes, bytes })
     }
 
+    pub(super) async fn cluster_status(&self) -> Result<ClusterStatusResponse> {
+        self.member().permit(Access::AnyUser)?;
+        Ok(ClusterStatusResponse {
+            cluster_id: self.node.status().cluster_id,
+            members: self.node.cluster_status().await,
+            alarms: self.alarms(),
+        })
+    }
+
+    pub(super) async fn move_leader(
+        &self,
+        request: MoveLeaderRequest,
+    ) -> Result<MoveLeaderResponse> {
+        self.member().permit(Access::Root)?;
+        let to = Some(request.member_id).filter(|member| *member != 0);
+        self.node.move_leader(to).await?;
+        Ok(MoveLeaderResponse { leader_id: self.node.status().leader_id })
+    }
+
+    /// Describes the active alarms.
+    pub(super) fn alarms(&self) -> Vec<String> {
+        let describe = |(member, alarm): (u64, Alarm)| match alarm {
+            Alarm::NoSpace => format!("NOSPACE on member {member:x}"),
+            Alarm::Corrupt => format!("CORRUPT on member {member:x}"),
+        };
+        self.node.alarms().into_iter().map(describe).collect()
+    }
+
     pub(super) fn get_hashes(&self, request: &GetHashesRequest) -> Result<GetHashesResponse> {
         self.member().permit(Access::AnyUser)?;
-        Ok(match self.node.bucket_hashes(request.index) {
-            Some(hashes) => GetHashesResponse {
-                index: hashes.index,
-                revision: hashes.revision,
-                buckets: hashes.buckets.0.to_vec(),
-            },
-            None => GetHashesResponse::default(),
-        })
+        let hashes = self.node.bucket_hashes(request.index);
+        Ok(hashes.map(GetHashesResponse::from).unwrap_or_default())
     }
 }

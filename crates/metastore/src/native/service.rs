@@ -12,7 +12,7 @@ use super::proto::*;
 use super::streams::{Events, Rows};
 use crate::Node;
 use crate::auth::Access;
-use crate::command::{Alarm, Caller, Command, Delete, KeyRange, Order, Put, Reply};
+use crate::command::{Caller, Command, Delete, KeyRange, Order, Put, Reply};
 use crate::error::{Error, Result};
 use crate::node::{Attempt, NodeAs};
 use crate::state::Floor;
@@ -153,10 +153,6 @@ impl Native {
         self.member().permit(Access::AnyUser)?;
         let (status, usage) = (self.node.status(), self.node.usage());
         let history = self.node.history_reach()?;
-        let alarm = |(member, alarm): (u64, Alarm)| match alarm {
-            Alarm::NoSpace => format!("NOSPACE on member {member:x}"),
-            Alarm::Corrupt => format!("CORRUPT on member {member:x}"),
-        };
         Ok(StatusResponse {
             cluster_id: status.cluster_id,
             member_id: status.member_id,
@@ -170,7 +166,7 @@ impl Native {
             live_bytes: usage.live_bytes,
             stored_bytes: usage.stored_bytes,
             quota_bytes: usage.quota_bytes,
-            alarms: self.node.alarms().into_iter().map(alarm).collect(),
+            alarms: self.alarms(),
             level: self.node.level(),
             level_spoken: self.node.level_spoken(),
             oldest_revision: history.oldest_revision,
@@ -313,6 +309,20 @@ impl Metastore for Native {
         request: Request<CreateBackupRequest>,
     ) -> CallResult<CreateBackupResponse> {
         respond(self.of(&request).create_backup(request.into_inner()).await)
+    }
+
+    async fn cluster_status(
+        &self,
+        request: Request<ClusterStatusRequest>,
+    ) -> CallResult<ClusterStatusResponse> {
+        respond(self.of(&request).cluster_status().await)
+    }
+
+    async fn move_leader(
+        &self,
+        request: Request<MoveLeaderRequest>,
+    ) -> CallResult<MoveLeaderResponse> {
+        respond(self.of(&request).move_leader(request.into_inner()).await)
     }
 
     async fn get_hashes(

@@ -2,10 +2,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tokio::task::JoinSet;
+
 use crate::command::{Answer, Command, pack};
 use crate::consensus::{GroupThreads, Leadership, LogIo, PeerSettings, Rules};
 use crate::error::{Error, Result};
 use crate::lease::{LeaseStatus, Question};
+use crate::machine::Inquiry;
+use crate::proto::native::MemberStatus;
 
 use super::lifecycle::{Node, Shared};
 
@@ -60,6 +64,36 @@ impl Node {
     /// Hands leadership over to a member; to any if `to` is `None`.
     pub async fn transfer_leader(&self, to: Option<u64>) -> Result<()> {
         self.shared.group.transfer_leader(to).await
+    }
+
+    /// Hands leadership over to a member, whichever leads; to any if `to` is
+    /// `None`. Returns once the other member leads.
+    pub async fn move_leader(&self, to: Option<u64>) -> Result<()> {
+        self.shared.group.move_leader(to).await
+    }
+
+    /// Returns the status of all members, in the order of their ids. That of a
+    /// member that does not answer has an error.
+    pub async fn cluster_status(&self) -> Vec<MemberStatus> {
+        let mut members = self.shared.group.members();
+        members.sort_unstable();
+        let mut asked = JoinSet::new();
+        for (at, (member_id, peer_url)) in members.into_iter().enumerate() {
+            let question = self.shared.group.inquire(member_id, Inquiry::Status.encode());
+            asked.spawn(async move {
+                let status = match question.await {
+                    Ok(answer) => Inquiry::decode_status(answer)
+                        .filter(|status| status.member_id == member_id)
+                        .ok_or_else(|| "the member sent a bad answer".to_string()),
+                    Err(error) => Err(error.to_string()),
+                };
+                let failed = |error| MemberStatus { member_id, error, ..MemberStatus::default() };
+                (at, MemberStatus { peer_url, ..status.unwrap_or_else(failed) })
+            });
+        }
+        let mut found = asked.join_all().await;
+        found.sort_unstable_by_key(|(at, _)| *at);
+        found.into_iter().map(|(_, status)| status).collect()
     }
 
     /// Waits until no leader has been known for a while.

@@ -10,6 +10,7 @@ use tokio::sync::{Notify, mpsc};
 use super::admission::Admission;
 use super::clocks::Clocks;
 use super::cluster::{ActingTerm, ClusterSettings};
+use super::compare::Comparer;
 use super::duties::{self, Duties};
 use super::settings::NodeSettings;
 use super::slow::SlowLog;
@@ -29,6 +30,7 @@ pub struct Node {
     pub(super) shared: Arc<Shared>,
     duties: Option<Duties>,
     verifier: Option<Verifier>,
+    comparer: Option<Comparer>,
     /// Ends when all work on other threads has ended.
     work_ended: mpsc::Receiver<Infallible>,
 }
@@ -106,7 +108,8 @@ impl Node {
             let background = shared.settings.duties;
             let duties = background.then(|| Duties::start(&shared));
             let verifier = background.then(|| Verifier::start(&shared));
-            Ok(Node { shared, duties, verifier, work_ended })
+            let comparer = background.then(|| Comparer::start(&shared));
+            Ok(Node { shared, duties, verifier, comparer, work_ended })
         })
     }
 
@@ -131,12 +134,15 @@ impl Node {
     /// range still exists.
     pub fn close(self) -> Pending<'static, Result<()>> {
         Box::pin(async move {
-            let Node { shared, duties, verifier, mut work_ended } = self;
+            let Node { shared, duties, verifier, comparer, mut work_ended } = self;
             if let Some(duties) = duties {
                 duties.stop().await;
             }
             if let Some(verifier) = verifier {
                 verifier.stop().await;
+            }
+            if let Some(comparer) = comparer {
+                comparer.stop().await;
             }
             // The duties have ended, and calls only borrow the node.
             let Some(shared) = Arc::into_inner(shared) else {

@@ -7,12 +7,13 @@
 //! clearing alarms (`quota`). `purge` drops history on request, `clocks` provides
 //! the timestamps of writes, and `admission` orders transactions that had a
 //! conflict, oldest first. `cluster` holds what only the leader may do. `level` raises
-//! the feature level, `verify` checks the stored keys against their hashes, `slow` logs
-//! slow requests, and `recover` makes a survivor the only voter of a new cluster.
+//! the feature level, `verify` checks the stored keys against their hashes, `compare` the hashes of all
+//! members, `slow` logs slow requests, and `recover` makes a survivor the only voter of a new cluster.
 
 mod admission;
 mod clocks;
 mod cluster;
+mod compare;
 mod duties;
 mod level;
 mod lifecycle;
@@ -30,6 +31,7 @@ mod verify;
 
 pub use admission::Attempt;
 pub use cluster::ClusterSettings;
+pub use compare::{Compared, Difference};
 pub use lifecycle::Node;
 pub use propose::NodeAs;
 pub use reader::Reader;
@@ -38,4 +40,4 @@ pub use retention::Retention;
 pub use settings::{BackupSettings, ExecuteLimits, NodeSettings};
 pub use status::{BackupCounts, History, Status, Usage};
 pub use usage::{PrefixUsage, Top};
-pub use verify::{Compared, Verified};
+pub use verify::Verified;

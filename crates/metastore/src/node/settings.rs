@@ -37,8 +37,8 @@ pub struct NodeSettings {
     pub level_at_creation: u32,
     /// Requests that take longer are logged.
     pub slow_request: Duration,
-    /// How often the stored keys are checked against their hashes. A check of
-    /// many keys runs less often, so that it takes at most one hundredth of the
+    /// How often the hashes of members are compared, and the stored keys are
+    /// checked against their hashes. A check of many keys runs less often, so that it takes at most one hundredth of the
     /// time.
     pub verify_every: Duration,
     /// False runs no duties in the background, for offline tools.

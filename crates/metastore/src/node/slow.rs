@@ -41,8 +41,8 @@ impl SlowLog {
         let suppressed = self.suppressed.swap(0, Ordering::Relaxed);
         let request = command.describe();
         match breakdown {
-            Some(Breakdown { queue, gather, sync, apply, send }) => tracing::warn!(
-                %request, ?took, ?queue, ?gather, ?sync, ?apply, ?send, suppressed,
+            Some(Breakdown { queue, gather, sync, replicate, apply, send }) => tracing::warn!(
+                %request, ?took, ?queue, ?gather, ?sync, ?replicate, ?apply, ?send, suppressed,
                 "slow request of the metastore"
             ),
             None => tracing::warn!(%request, ?took, suppressed, "slow request of the metastore"),

@@ -122,12 +122,11 @@ impl Node {
     }
 
     pub fn usage(&self) -> Usage {
-        let stats = self.shared.state.store.stats();
-        let stored = stats.fragment_bytes.saturating_add(stats.memory_used_bytes as u64);
+        let state = &self.shared.state;
         Usage {
-            live_bytes: self.shared.state.live_bytes(),
+            live_bytes: state.live_bytes(),
             quota_bytes: self.shared.settings.quota_bytes,
-            stored_bytes: i64::try_from(stored).unwrap_or(i64::MAX),
+            stored_bytes: state.stored_bytes(),
         }
     }
 

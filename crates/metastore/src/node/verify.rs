@@ -1,5 +1,5 @@
-//! Checks the stored keys against the hashes that every change updates, and
-//! compares the hashes of members. A difference raises the alarm CORRUPT.
+//! Checks the stored keys against the hashes that every change updates. A
+//! difference raises the alarm CORRUPT.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,43 +29,12 @@ pub enum Verified {
     Skipped,
 }
 
-/// The result of a comparison with another member.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Compared {
-    Equal,
-    Differs {
-        buckets: Vec<usize>,
-    },
-    /// This member has no hashes of that log entry.
-    Unknown,
-}
-
 impl Node {
     /// Returns the hashes as of a sample that was applied at this log index (0:
     /// the newest). Members sample at the same entries, once a minute if
     /// anything changed.
     pub fn bucket_hashes(&self, index: u64) -> Option<BucketHashes> {
         self.shared.state.hashes_at(index)
-    }
-
-    /// Compares the hashes of another member with those of this one at the same
-    /// log entry. Raises the alarm for that member if they differ.
-    pub async fn compare_hashes(&self, member: u64, theirs: &BucketHashes) -> Result<Compared> {
-        let Some(ours) = self.bucket_hashes(theirs.index) else { return Ok(Compared::Unknown) };
-        let mut buckets = ours.buckets.differing(&theirs.buckets);
-        if buckets.is_empty() && ours.revision == theirs.revision {
-            return Ok(Compared::Equal);
-        }
-        buckets.sort_unstable();
-        let index = theirs.index;
-        tracing::error!(
-            member = format!("{member:x}"),
-            index,
-            ?buckets,
-            "the keys of a member differ from those of this one"
-        );
-        self.shared.raise_corrupt(member).await?;
-        Ok(Compared::Differs { buckets })
     }
 
     /// Reads all stored keys and compares them with the hashes of the state.
@@ -89,7 +58,7 @@ impl Shared {
         self.raise_corrupt(self.state.identity.member_id).await
     }
 
-    async fn raise_corrupt(&self, member: u64) -> Result<()> {
+    pub(super) async fn raise_corrupt(&self, member: u64) -> Result<()> {
         if self.state.alarms().contains(&(member, Alarm::Corrupt)) {
             return Ok(());
         }

@@ -206,6 +206,13 @@ impl MemberState {
         }
     }
 
+    /// Returns the bytes on disk and in memory, including history.
+    pub fn stored_bytes(&self) -> i64 {
+        let stats = self.store.stats();
+        let stored = stats.fragment_bytes.saturating_add(stats.memory_used_bytes as u64);
+        i64::try_from(stored).unwrap_or(i64::MAX)
+    }
+
     /// Commits the changes of a log entry. Called in log order.
     pub(crate) fn commit(&self, commit: &Commit, index: u64) -> Result<()> {
         self.store.apply_at(commit, index)?;

@@ -41,7 +41,7 @@ async fn put(peer: &Peer, bytes: usize) {
 async fn phases_history_and_backups_are_on_the_page() {
     let peer = Peer::with(Options::default()).await;
     put(&peer, 10).await;
-    for phase in ["queue", "gather", "sync", "apply", "send"] {
+    for phase in ["queue", "gather", "sync", "replicate", "apply", "send"] {
         let label = format!("phase=\"{phase}\"");
         let name = "stele_metastore_request_phase_seconds_count";
         assert!(number(&peer, name, &[&label]).await >= 1.0, "{phase}");

@@ -6,7 +6,10 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use stele_metastore::client::{At, Client, Range};
 
-use super::{backup, elect, history, lease, lock, quota, recover, render, snapshot, txn, users};
+use super::{
+    backup, elect, history, lease, lock, members, quota, recover, render, snapshot, status, txn,
+    users,
+};
 use crate::Outcome;
 use crate::connect::MetastoreServer;
 use crate::escape::Typed;
@@ -107,11 +110,8 @@ pub enum Command {
         #[command(flatten)]
         connection: Connection,
     },
-    /// Show the leader and the range of available history.
-    Status {
-        #[command(flatten)]
-        connection: Connection,
-    },
+    Status(status::Status),
+    MoveLeader(members::MoveLeader),
     /// Hide history below a revision from etcd's clients.
     #[command(after_help = "Examples:\n  \
         stele metastore compact 1700\n  stele metastore compact 1700 --physical")]
@@ -196,10 +196,8 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
         }
         Command::Lease(command) => lease::run(command)?,
         Command::Lock(lock) => return lock.run(),
-        Command::Status { connection } => {
-            let status = connection.run(async |client| Ok(client.status().await?))?;
-            render::status(&mut io::stdout().lock(), &status, connection.json)?;
-        }
+        Command::Status(status) => return status.run(),
+        Command::MoveLeader(move_leader) => move_leader.run()?,
         Command::Compact { revision, physical, connection } => {
             connection.run(async |client| Ok(client.compact(revision, physical).await?))?;
             let scope = if physical { "" } else { " for etcd clients" };

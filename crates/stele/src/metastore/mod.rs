@@ -1,7 +1,7 @@
 //! `stele metastore`: keys, transactions, watches, sessions, locks, snapshots, backups,
 //! quotas, users and elections from the command line, over the metastore's native API and
 //! etcd's. `commands` has the flags and runs what has no file of its own; `render` prints
-//! results.
+//! results; `status` and `members` show and lead the cluster.
 
 mod backup;
 mod commands;
@@ -9,10 +9,12 @@ mod elect;
 mod history;
 mod lease;
 mod lock;
+mod members;
 mod quota;
 mod recover;
 mod render;
 mod snapshot;
+mod status;
 mod txn;
 mod users;
 

@@ -112,33 +112,30 @@ pub fn lock_line(lock: &Lock) -> String {
     }
 }
 
-pub fn status(out: &mut dyn Write, status: &StatusResponse, json: bool) -> io::Result<()> {
+pub fn status_json(status: &StatusResponse) -> serde_json::Value {
     let id = |id: u64| format!("{id:x}");
-    if json {
-        return json_line(
-            out,
-            &json!({
-                "cluster_id": id(status.cluster_id),
-                "member_id": id(status.member_id),
-                "leader_id": id(status.leader_id),
-                "term": status.term,
-                "last_index": status.last_index,
-                "applied_index": status.applied_index,
-                "revision": status.revision,
-                "compacted": status.compacted,
-                "waterline": status.waterline,
-                "live_bytes": status.live_bytes,
-                "stored_bytes": status.stored_bytes,
-                "quota_bytes": status.quota_bytes,
-                "alarms": status.alarms,
-                "level": status.level,
-                "level_spoken": status.level_spoken,
-                "oldest_revision": status.oldest_revision,
-                "oldest_time": (status.oldest_micros > 0)
-                    .then(|| timestamp::format(status.oldest_micros)),
-            }),
-        );
-    }
+    json!({
+        "cluster_id": id(status.cluster_id),
+        "member_id": id(status.member_id),
+        "leader_id": id(status.leader_id),
+        "term": status.term,
+        "last_index": status.last_index,
+        "applied_index": status.applied_index,
+        "revision": status.revision,
+        "compacted": status.compacted,
+        "waterline": status.waterline,
+        "live_bytes": status.live_bytes,
+        "stored_bytes": status.stored_bytes,
+        "quota_bytes": status.quota_bytes,
+        "alarms": status.alarms,
+        "level": status.level,
+        "level_spoken": status.level_spoken,
+        "oldest_revision": status.oldest_revision,
+        "oldest_time": (status.oldest_micros > 0).then(|| timestamp::format(status.oldest_micros)),
+    })
+}
+
+pub fn status(out: &mut dyn Write, status: &StatusResponse) -> io::Result<()> {
     let size = |number: i64| bytes(u64::try_from(number).unwrap_or(0));
     let leader = match status.leader_id {
         0 => "no leader".to_string(),

@@ -20,11 +20,13 @@ use rustls::pki_types::CertificateDer;
 use stele_grpc::memory::CallMemory;
 use stele_grpc::{ResponseFuture, Services, offload, respond_now};
 use stele_metastore::etcd;
+use stele_metastore::etcd::CertificateName;
 use stele_mounttable::identity::PeerCertificate;
 use stele_mounttable::proto;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
+use super::common_name::common_name;
 use super::limits::Limits;
 use super::metrics::{Method, Metrics};
 use super::operator;
@@ -51,13 +53,22 @@ pub struct Calls {
     phases: &'static Phases,
     /// The certificate of this connection's client.
     certificate: Option<PeerCertificate>,
+    /// The common name in that certificate.
+    certificate_name: Option<CertificateName>,
     /// Whether this connection's client may administer the server.
     operator: bool,
 }
 
 impl Calls {
     pub fn new(services: Services, metrics: &'static Metrics, phases: &'static Phases) -> Calls {
-        Calls { services, metrics, phases, certificate: None, operator: false }
+        Calls {
+            services,
+            metrics,
+            phases,
+            certificate: None,
+            certificate_name: None,
+            operator: false,
+        }
     }
 
     pub fn with_peer(mut self, client: SocketAddr) -> Calls {
@@ -67,6 +78,8 @@ impl Calls {
 
     pub fn with_certificate(mut self, certificate: Option<CertificateDer<'static>>) -> Calls {
         self.operator |= certificate.is_some();
+        let name = certificate.as_deref().and_then(common_name);
+        self.certificate_name = name.map(CertificateName);
         self.certificate = certificate.map(PeerCertificate);
         self
     }
@@ -86,6 +99,9 @@ impl Service<Request<Incoming>> for Calls {
             request.map(|body| tonic::body::Body::new(RequestBody::new(body, memory)));
         if let Some(certificate) = &self.certificate {
             request.extensions_mut().insert(certificate.clone());
+        }
+        if let Some(name) = &self.certificate_name {
+            request.extensions_mut().insert(name.clone());
         }
         Call {
             answer: match self.operator || !operator::is_guarded(request.uri().path()) {

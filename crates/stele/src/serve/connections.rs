@@ -101,7 +101,10 @@ impl Protocol {
     fn with_certificate(self, certificate: Option<CertificateDer<'static>>) -> Protocol {
         match self {
             Protocol::Grpc(calls) => Protocol::Grpc(calls.with_certificate(certificate)),
-            http => http,
+            Protocol::Both(Both { calls, pages }) => {
+                Protocol::Both(Both { calls: calls.with_certificate(certificate), pages })
+            }
+            http @ Protocol::Http(_) => http,
         }
     }
 

@@ -24,6 +24,20 @@ const SYNC_BRIEF: Duration = Duration::from_millis(1);
 const HOLD: &str = "STELE_TEST_HOLD_FLUSHES";
 const HOLD_PAUSE: Duration = Duration::from_millis(5);
 
+/// An environment variable that names a file. While the file exists, writes fail as they
+/// do on a full disk. For tests only (docs/testing.md).
+const FULL: &str = "STELE_TEST_FULL_DISK";
+
+/// Fails while the disk is full on purpose.
+fn check_space() -> io::Result<()> {
+    static FILE: LazyLock<Option<PathBuf>> =
+        LazyLock::new(|| std::env::var_os(FULL).map(PathBuf::from));
+    match &*FILE {
+        Some(file) if file.exists() => Err(io::ErrorKind::StorageFull.into()),
+        _ => Ok(()),
+    }
+}
+
 /// Blocks while the creation of fragments is held.
 fn wait_while_held(path: &Path) {
     static FILE: LazyLock<Option<PathBuf>> =
@@ -91,6 +105,7 @@ impl File for ServerFile {
     }
 
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        check_space()?;
         File::write_all_at(&self.file, buf, offset)
     }
 
@@ -99,6 +114,7 @@ impl File for ServerFile {
     }
 
     fn write_durable_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        check_space()?;
         self.sync_with(|| File::write_durable_at(&self.file, parts, offset))
     }
 
@@ -114,6 +130,7 @@ impl File for ServerFile {
 impl Files for ServerDisk {
     fn create(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         wait_while_held(path);
+        check_space()?;
         let mut options = fs::OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(FILE_MODE);
         Ok(ServerFile::shared(options.open(path)?))

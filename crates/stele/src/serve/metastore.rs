@@ -78,6 +78,8 @@ pub struct MetastoreSettings {
     request_max: Option<Size>,
     txn_ops_max: Option<u32>,
     auth_token: Option<String>,
+    /// Takes the name in a client's certificate for its user.
+    cert_users: bool,
     pub metrics_port: Port,
     /// Accepts plain text beside TLS.
     pub plain_text: bool,
@@ -103,6 +105,11 @@ impl MetastoreSettings {
         if let Some(size) = given.metastore_history {
             retention.bytes_max = i64::try_from(size.0).unwrap_or(i64::MAX);
         }
+        if given.metastore_cert_users == Some(true) && given.tls_client_ca.is_none() {
+            anyhow::bail!(
+                "--metastore-cert-users needs --tls-client-ca: only verified certificates name users"
+            );
+        }
         Ok(MetastoreSettings {
             cluster: given.metastore_cluster,
             quota: given.metastore_quota.unwrap_or(Size(0)),
@@ -120,6 +127,7 @@ impl MetastoreSettings {
             request_max: given.metastore_max_request,
             txn_ops_max: given.metastore_max_txn_ops,
             auth_token: given.auth_token.clone(),
+            cert_users: given.metastore_cert_users.unwrap_or(false),
             metrics_port: given.metastore_metrics_port.unwrap_or(Port::Off),
             plain_text: given.metastore_plain_text.unwrap_or(false),
             url: given.metastore_url.clone(),
@@ -198,6 +206,7 @@ impl Metastore {
             other_members: peers.iter().flat_map(Peers::others).collect(),
             response_bytes_max: usize::try_from(shares.responses).unwrap_or(usize::MAX),
             process_numbers: metrics::process_numbers,
+            certificate_users: settings.metastore.cert_users,
             ..etcd::Options::default()
         };
         let options = settings.metastore.options(options)?;

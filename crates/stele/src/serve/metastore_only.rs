@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::bail;
 use clap::Args;
+use clap::builder::BoolishValueParser;
 use stele_metastore::peer::PeerUrl;
 
 use super::settings::{Flags, PartialSettings, Port, Section};
@@ -48,6 +49,18 @@ pub struct MetastoreFlags {
     /// Require client certificates signed by these authorities (PEM)
     #[arg(long, value_name = "FILE", env = "ETCD_TRUSTED_CA_FILE")]
     trusted_ca_file: Option<PathBuf>,
+    /// Take the common name in a client's certificate for its user; needs
+    /// --trusted-ca-file
+    #[arg(
+        long,
+        env = "ETCD_CLIENT_CERT_AUTH",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_parser = BoolishValueParser::new(),
+    )]
+    client_cert_auth: Option<bool>,
     /// Certificate chain (PEM) of this member for the others
     #[arg(long, value_name = "FILE", env = "ETCD_PEER_CERT_FILE")]
     peer_cert_file: Option<PathBuf>,
@@ -75,6 +88,11 @@ impl MetastoreFlags {
                  neither"
             );
         }
+        if self.client_cert_auth == Some(true) && self.trusted_ca_file.is_none() {
+            bail!(
+                "--client-cert-auth needs --trusted-ca-file: only verified certificates name users"
+            );
+        }
         if let (Some(advertised), Some(members)) =
             (&self.initial_advertise_peer_urls, &self.initial_cluster)
             && !members.split(',').any(|member| member == format!("{}={advertised}", self.name))
@@ -99,6 +117,7 @@ impl MetastoreFlags {
             metastore_peer_cert: self.peer_cert_file,
             metastore_peer_key: self.peer_key_file,
             metastore_peer_ca: self.peer_trusted_ca_file,
+            metastore_cert_users: self.client_cert_auth,
             tls_cert: self.cert_file,
             tls_key: self.key_file,
             tls_client_ca: self.trusted_ca_file,

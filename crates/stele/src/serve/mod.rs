@@ -12,6 +12,7 @@
 
 mod banner;
 mod call;
+mod common_name;
 mod connections;
 mod data_dir;
 mod definitions;

@@ -5,6 +5,7 @@
 
 mod backups;
 mod catalogue;
+mod cluster;
 mod engine_tools;
 mod manual;
 mod metastore_commands;

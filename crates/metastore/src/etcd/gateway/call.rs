@@ -14,7 +14,7 @@ use super::BoxError;
 use super::json::Transcoder;
 use super::objects::Objects;
 use super::paths::{is_known_to_etcd, method};
-use crate::etcd::callers::Token;
+use crate::etcd::callers::Credential;
 use crate::etcd::methods::Method;
 use crate::etcd::results::charged;
 use crate::etcd::rpc::{FramedResponse, MessageStream};
@@ -39,16 +39,16 @@ where
     if verb != Verb::POST {
         return failed(&Status::unimplemented("Method Not Allowed"));
     }
-    let token = Token::of(headers);
+    let credential = Credential::of(headers);
     let bytes_max = etcd.options().message_bytes_max();
     let executed = match method {
         Method::Watch | Method::LeaseKeepAlive => {
             let requests = Objects::new(body, Transcoder::new(method), bytes_max);
-            etcd.stream(method, token, Box::pin(requests))
+            etcd.stream(method, credential, Box::pin(requests))
         }
         _ => match read(body, bytes_max).await {
             Ok(text) => match Transcoder::new(method).request(&text) {
-                Ok(request) => etcd.unary(method, &token, request).await,
+                Ok(request) => etcd.unary(method, &credential, request).await,
                 Err(status) => Err(status),
             },
             Err(status) => Err(status),

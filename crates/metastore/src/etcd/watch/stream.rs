@@ -17,7 +17,7 @@ use super::watchers::Watchers;
 use crate::auth::Access;
 use crate::command::KeyRange;
 use crate::etcd::api::{Etcd, decode};
-use crate::etcd::callers::Token;
+use crate::etcd::callers::Credential;
 use crate::etcd::generate::{Output, generate};
 use crate::etcd::proto::watch_request::RequestUnion;
 use crate::etcd::proto::{WatchCancelRequest, WatchCreateRequest, WatchRequest};
@@ -29,16 +29,16 @@ use crate::{Error, Result};
 const NO_ID: i64 = -1;
 
 /// Serves a Watch call.
-pub fn stream(etcd: &Etcd, token: Token, requests: MessageStream) -> MessageStream {
+pub fn stream(etcd: &Etcd, credential: Credential, requests: MessageStream) -> MessageStream {
     let etcd = etcd.clone();
-    generate(move |out| WatchStream::new(etcd, token, out).run(requests))
+    generate(move |out| WatchStream::new(etcd, credential, out).run(requests))
 }
 
 type PendingPermit = Pin<Box<dyn Future<Output = HistoryPermit> + Send>>;
 
 struct WatchStream {
     etcd: Etcd,
-    token: Token,
+    credential: Credential,
     out: Output,
     /// The position of the watchers that do not lag.
     live: Cursor,
@@ -58,13 +58,13 @@ struct WatchStream {
 }
 
 impl WatchStream {
-    fn new(etcd: Etcd, token: Token, out: Output) -> WatchStream {
+    fn new(etcd: Etcd, credential: Credential, out: Output) -> WatchStream {
         let progress_every = etcd.options().progress_interval;
         etcd.counters().watch_streams.add(1);
         let live = etcd.node().watch().cursor(etcd.node().revision() + 1);
         WatchStream {
             etcd,
-            token,
+            credential,
             out,
             live,
             watchers: Watchers::default(),
@@ -149,7 +149,7 @@ impl WatchStream {
 
     /// Returns why the caller may not watch a range, in etcd's words.
     async fn denial(&mut self, range: &KeyRange) -> Option<String> {
-        let caller = self.etcd.identify(&self.token).await;
+        let caller = self.etcd.identify(&self.credential).await;
         let permitted =
             caller.and_then(|caller| self.etcd.by(caller.as_ref()).permit(Access::Read(range)));
         let error = permitted.err()?;
@@ -427,7 +427,7 @@ mod tests {
         fn new(etcd: &Etcd) -> Call {
             let (requests, sent) = mpsc::unbounded_channel();
             let answers =
-                stream(etcd, Token::default(), Box::pin(UnboundedReceiverStream::new(sent)));
+                stream(etcd, Credential::default(), Box::pin(UnboundedReceiverStream::new(sent)));
             Call { requests, answers }
         }
 

@@ -183,6 +183,18 @@ pub struct PartialSettings {
         alias = "peer-trusted-ca-file"
     )]
     pub metastore_peer_ca: Option<PathBuf>,
+    /// Take the common name in a client's certificate for its user; needs --tls-client-ca
+    #[arg(
+        long,
+        env = "STELE_METASTORE_CERT_USERS",
+        value_name = "BOOL",
+        alias = "client-cert-auth",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_parser = BoolishValueParser::new(),
+    )]
+    pub metastore_cert_users: Option<bool>,
     /// Memory for data, requests and responses, including the metastore [default: 512MiB]
     #[arg(long, value_name = "SIZE", env = "STELE_MEMORY")]
     pub memory: Option<Size>,
@@ -309,6 +321,7 @@ impl PartialSettings {
             metastore_peer_cert,
             metastore_peer_key,
             metastore_peer_ca,
+            metastore_cert_users,
             memory,
             request_memory,
             request_wait,

@@ -11,7 +11,7 @@ mod object_store;
 mod requests;
 #[path = "../../../../objects/tests/support/s3d.rs"]
 mod s3d;
-mod secure;
+pub mod secure;
 mod services;
 mod settings;
 mod shutdown;

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use stele_bigtable::proto::v2::bigtable_client::BigtableClient;
@@ -31,8 +31,14 @@ impl Authority {
 
     /// Returns a certificate for `localhost` and its key.
     pub fn sign(&self) -> (String, String) {
+        self.sign_for("localhost", "somebody")
+    }
+
+    /// Returns a certificate for a host, with a common name, and its key.
+    pub fn sign_for(&self, host: &str, common_name: &str) -> (String, String) {
         let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec!["localhost".to_string()]).unwrap();
+        let mut params = CertificateParams::new(vec![host.to_string()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, common_name);
         (params.signed_by(&key, &self.0).unwrap().pem(), key.serialize_pem())
     }
 }
