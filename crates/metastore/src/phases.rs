@@ -245,12 +245,13 @@ mod tests {
     fn what_is_kept_is_bounded() {
         let phases = Phases::default();
         for at in 0..1000 {
-            entry(&phases, at, [10 * at, 10 * at + 1, 10 * at + 2, 10 * at + 3]);
-            phases.note_taken(10_000 + at, micros(0), micros(0));
+            // One whose outcome is never known.
+            phases.note_taken(at, micros(0), micros(0));
+            entry(&phases, 10_000 + at, [10 * at, 10 * at + 1, 10 * at + 2, 10 * at + 3]);
         }
         let entries = phases.entries.lock();
-        let kept = [entries.recent.len(), entries.writes.len(), entries.taken.len()];
-        assert_eq!(kept, [KEPT_MAX; 3]);
+        assert_eq!([entries.recent.len(), entries.writes.len()], [KEPT_MAX; 2]);
+        assert!(entries.taken.len() <= KEPT_MAX);
         drop(entries);
         assert_eq!(phases.entry_of(micros(9985)).unwrap().taken, micros(9991));
     }
