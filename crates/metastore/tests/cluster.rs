@@ -13,17 +13,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use stele_engine::world::World;
 use stele_metastore::command::{Command, KeyRange, Put, RangeQuery};
-use stele_metastore::consensus::{Lane, PeerSettings, Transport, Unreached};
+use stele_metastore::consensus::{Lane, PeerSettings, Published, Transport, Unreached};
 use stele_metastore::node::{ClusterSettings, NodeSettings};
 use stele_metastore::peer::{PeerTransport, Roster};
 use stele_metastore::{Error, Floor, Node};
 use tokio::net::TcpListener;
 
-const NAMES: [&str; 3] = ["a", "b", "c"];
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const NAMES: [&str; 3] = ["a", "b", "c"];
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns the members of a new cluster, on free ports.
-async fn members() -> String {
+pub async fn members() -> String {
     let mut listeners = Vec::new();
     for name in NAMES {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -43,13 +43,14 @@ async fn transport(roster: &Roster) -> PeerTransport {
         tokio::time::sleep(Duration::from_millis(10)).await;
         listener = TcpListener::bind(address).await;
     }
-    PeerTransport::new(roster, listener.unwrap(), None)
+    PeerTransport::new(roster.cluster_id(), roster.member_id(), listener.unwrap(), None)
 }
 
 async fn open(home: &Path, name: &str, members: &str) -> Node {
     let roster = Roster::parse(name, members).unwrap();
     let addresses = roster.members().map(|(id, _, url)| (id, url.to_string())).collect();
-    let peers = PeerSettings::new(addresses, Arc::new(transport(&roster).await));
+    let mut peers = PeerSettings::new(addresses, Arc::new(transport(&roster).await));
+    peers.published = Some(published(name));
     let mut settings = NodeSettings::new(home.join(name), World::real());
     settings.machine.engine.memory.cache_bytes = 1 << 20;
     // Makes flushes frequent, so that kills hit them too.
@@ -60,7 +61,11 @@ async fn open(home: &Path, name: &str, members: &str) -> Node {
     Node::open(settings).await.unwrap()
 }
 
-async fn open_all(home: &Path, members: &str) -> Vec<Node> {
+pub fn published(name: &str) -> Published {
+    Published { name: name.into(), client_urls: vec![format!("http://clients/{name}")] }
+}
+
+pub async fn open_all(home: &Path, members: &str) -> Vec<Node> {
     let mut nodes = Vec::new();
     for name in NAMES {
         nodes.push(open(home, name, members).await);
@@ -69,7 +74,7 @@ async fn open_all(home: &Path, members: &str) -> Vec<Node> {
 }
 
 /// Repeats a request while there is no leader. The request may be repeated.
-async fn put(node: &Node, key: &str, value: &str) -> i64 {
+pub async fn put(node: &Node, key: &str, value: &str) -> i64 {
     let put = async {
         loop {
             match node.propose(Command::Put(Put::new(key.to_string(), value.to_string()))).await {
@@ -83,7 +88,7 @@ async fn put(node: &Node, key: &str, value: &str) -> i64 {
 }
 
 /// Reads all keys with a prefix, linearizable.
-async fn read(node: &Node, prefix: &str) -> BTreeMap<String, String> {
+pub async fn read(node: &Node, prefix: &str) -> BTreeMap<String, String> {
     let confirmed = async { while node.barrier().await.is_err() {} };
     tokio::time::timeout(PATIENCE, confirmed).await.expect("there is a leader");
     let mut found = BTreeMap::new();

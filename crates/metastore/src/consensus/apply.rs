@@ -13,8 +13,9 @@ use tokio_stream::{Stream, StreamExt};
 
 use super::callers::Callers;
 use super::log::RaftLog;
+use super::membership::AppliedMembers;
 use super::rules::Rules;
-use super::types::{EntryData, LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
+use super::types::{EntryData, LogId, Payload, Snapshot, SnapshotMeta, StoredMembership, Types};
 use super::{Committed, Machine, Position};
 
 /// The state machine as the Raft library sees it: a [`Machine`] and the callers
@@ -24,6 +25,8 @@ pub struct MachineAdapter<M: Machine> {
     callers: Arc<Callers<M::Answer>>,
     log: RaftLog,
     membership: StoredMembership,
+    /// The members as of the last entry applied.
+    members: Arc<AppliedMembers>,
     /// The entries whose callers wait here; 0 in a group of one.
     origin: u64,
     /// The last entry that may be purged.
@@ -39,6 +42,7 @@ impl<M: Machine> MachineAdapter<M> {
     ) -> MachineAdapter<M> {
         let membership = log.membership_at(machine.applied().index);
         MachineAdapter {
+            members: Arc::new(AppliedMembers::new(0, membership.membership())),
             machine,
             callers,
             log,
@@ -52,13 +56,20 @@ impl<M: Machine> MachineAdapter<M> {
     /// Makes this the machine of a member of a group of several.
     pub fn serve_member(&mut self, member: u64, purge_target: Arc<AtomicU64>, rules: Rules) {
         (self.origin, self.purge_target, self.rules) = (member, purge_target, rules);
+        self.members = Arc::new(AppliedMembers::new(member, self.membership.membership()));
     }
 
-    fn apply_one(
-        &mut self,
-        position: Position,
-        payload: EntryPayload<EntryData, u64, openraft::impls::BasicNode>,
-    ) -> io::Result<()> {
+    /// Returns the members as of the last entry applied, to be read at any time.
+    pub fn members(&self) -> Arc<AppliedMembers> {
+        self.members.clone()
+    }
+
+    fn set_membership(&mut self, membership: StoredMembership) {
+        self.members.set(membership.membership());
+        self.membership = membership;
+    }
+
+    fn apply_one(&mut self, position: Position, payload: Payload) -> io::Result<()> {
         let Position { index, term } = position;
         let (ticket, proposals) = match payload {
             EntryPayload::Normal(EntryData { origin, ticket, proposals }) => {
@@ -66,7 +77,7 @@ impl<M: Machine> MachineAdapter<M> {
             }
             EntryPayload::Blank => (0, Arc::default()),
             EntryPayload::Membership(membership) => {
-                self.membership = StoredMembership::new(position.log_id(), membership);
+                self.set_membership(StoredMembership::new(position.log_id(), membership));
                 (0, Arc::default())
             }
         };

@@ -18,7 +18,7 @@ use super::member::ClusterMember;
 use super::queue::Queue;
 use super::runtime::Runtime;
 use super::watch;
-use super::{GroupSettings, GroupThreads, Machine};
+use super::{GroupSettings, GroupThreads, Machine, Member, MemberChange};
 use crate::error::{Error, Result};
 use crate::histogram::Histogram;
 use crate::phases::Phases;
@@ -171,6 +171,33 @@ impl<M: Machine> RaftGroup<M> {
             Some(member) => member.transfer_leader(to).await,
             None => Err(Error::MemberNotFound),
         }
+    }
+
+    /// Changes the members through the leader. Returns when this member has
+    /// applied the change.
+    pub async fn change_members(&self, change: MemberChange) -> Result<()> {
+        match &self.member {
+            Some(member) => member.change_members(change).await,
+            None => Err(Error::Config(
+                "this metastore runs alone: start it with --name and --initial-cluster to add \
+                 members"
+                    .into(),
+            )),
+        }
+    }
+
+    /// Returns the members as of the last entry applied; `None` in a group of one
+    /// that was started without addresses.
+    pub fn members(&self) -> Option<Arc<Vec<Member>>> {
+        self.member.as_ref().map(|member| match member.members() {
+            known if known.is_empty() => Arc::new(member.newest_members()),
+            known => known,
+        })
+    }
+
+    /// Returns whether this member does not vote.
+    pub fn is_learner(&self) -> bool {
+        self.member.as_ref().is_some_and(|member| member.is_learner())
     }
 
     /// Returns whether the group has other members.

@@ -3,7 +3,7 @@
 //! they are purged, because other members may still need them; in a group of
 //! one, until they are applied. `disk` writes them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
@@ -11,7 +11,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use openraft::impls::BasicNode;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use openraft::{EntryPayload, OptionalSend};
 use stele_engine::fatal::Mutex;
@@ -22,6 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::disk::{self, Append, Job, LogDisk, LogIo, failed};
 use super::entries::Entries;
 use super::head::Head;
+use super::membership::MemberRecord;
 use super::record::{HardState, encode_entry, proposals_bytes};
 use super::replay::{Replay, check};
 use super::types::{
@@ -212,6 +212,13 @@ impl RaftLog {
         Snapshot { meta: SnapshotMeta { last_log_id, last_membership }, snapshot: () }
     }
 
+    /// Returns all members that the log has ever had, as far as it reaches.
+    pub fn members_ever(&self) -> BTreeSet<u64> {
+        let memberships = &self.inner.lock().entries.memberships;
+        let ids = memberships.iter().flat_map(|(_, membership)| membership.nodes());
+        ids.map(|(id, _)| *id).collect()
+    }
+
     /// Returns the voters in force after the entry at `index`.
     pub fn voters_at(&self, index: u64) -> Vec<u64> {
         self.inner.lock().entries.membership(index).1.voter_ids().collect()
@@ -233,7 +240,7 @@ impl RaftLog {
         let state = HardState { vote: Some(Vote::new(term, member)), ..state };
         let log_id = Position { index: last.index + 1, term }.log_id();
         let log_id = log_id.ok_or_else(|| Error::Internal("an entry has index 0".into()))?;
-        let members = BTreeMap::from([(member, BasicNode::default())]);
+        let members = BTreeMap::from([(member, MemberRecord::default())]);
         let payload = EntryPayload::Membership(Membership::from(members));
         let mut disk = disk.lock();
         disk.save(&state.encode())?;
@@ -490,7 +497,7 @@ mod tests {
     }
 
     fn membership(voter: u64) -> Membership {
-        Membership::from(std::collections::BTreeMap::from([(voter, BasicNode::default())]))
+        Membership::from(std::collections::BTreeMap::from([(voter, MemberRecord::default())]))
     }
 
     #[test]
@@ -564,7 +571,7 @@ mod tests {
     async fn a_survivor_of_three_members_leads_alone_after_its_recovery() {
         let sim = SimFiles::new(1);
         let log = open(&sim, Position::default());
-        let three = BTreeMap::from([1, 2, 3].map(|member| (member, BasicNode::default())));
+        let three = BTreeMap::from([1, 2, 3].map(|member| (member, MemberRecord::default())));
         let voters = Entry {
             log_id: LogId::new(CommittedLeaderId::new(1), 0),
             payload: EntryPayload::Membership(Membership::from(three)),

@@ -2,6 +2,7 @@
 //! those of a follower go to the leader in batches, and are answered when this
 //! member applies them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::ClientWriteError;
-use openraft::impls::{BasicNode, ProgressResponder};
+use openraft::impls::ProgressResponder;
 use openraft::vote::leader_id_std::CommittedLeaderId;
 use openraft::{Config, Instant as _, Raft, ReadPolicy, ServerState, SnapshotPolicy};
 use stele_engine::fatal::Mutex;
@@ -20,8 +21,10 @@ use tokio::time::{Instant, timeout};
 use super::apply::MachineAdapter;
 use super::group::{GroupShared, Leadership};
 use super::log::RaftLog;
+use super::membership::{AppliedMembers, Member, MemberRecord, members_of};
 use super::message::{Placed, Request, entry_data, response};
 use super::network::Network;
+use super::outbox::{Outbox, REMOVED};
 use super::queue::ProposalBatch;
 use super::settings::PeerSettings;
 use super::transport::{Inbox, Lane, Unreached};
@@ -43,11 +46,18 @@ const SYNC_STALL_MAX: Duration = Duration::from_secs(1);
 
 /// A running member.
 pub struct ClusterMember<M: Machine> {
-    shared: Arc<GroupShared<M>>,
+    pub(super) shared: Arc<GroupShared<M>>,
     machine: Arc<M>,
-    raft: Raft<Types, MachineAdapter<M>>,
-    log: RaftLog,
-    peers: PeerSettings,
+    pub(super) raft: Raft<Types, MachineAdapter<M>>,
+    pub(super) log: RaftLog,
+    pub(super) peers: PeerSettings,
+    pub(super) outbox: Arc<Outbox>,
+    /// The members as of the last entry applied.
+    members: Arc<AppliedMembers>,
+    /// All members that this one has ever seen in a membership.
+    seen: Mutex<BTreeSet<u64>>,
+    /// Held by the change of members in progress.
+    pub(super) changing: tokio::sync::Mutex<()>,
     rules: super::Rules,
     ticket: AtomicU64,
     /// The readers that wait for the next confirmation of leadership.
@@ -72,11 +82,14 @@ impl<M: Machine> ClusterMember<M> {
         let mut adapter = MachineAdapter::new(machine.clone(), shared.callers.clone(), log.clone());
         let purge_target = Arc::new(AtomicU64::new(0));
         adapter.serve_member(settings.member, purge_target.clone(), settings.rules);
+        let members = adapter.members();
+        let outbox = Arc::new(Outbox::new(peers.transport.clone()));
         let network = Network {
             member: settings.member,
-            transport: Some(peers.transport.clone()),
+            outbox: Some(outbox.clone()),
             rules: settings.rules,
         };
+        let seen = log.members_ever();
         let config = Arc::new(config(&peers)?);
         let raft = Raft::new(settings.member, config, network, log.clone(), adapter).await;
         let raft = raft.map_err(|error| Error::Internal(format!("starting Raft: {error}")))?;
@@ -92,11 +105,16 @@ impl<M: Machine> ClusterMember<M> {
             reader_arrived: Notify::new(),
             heard: Mutex::new(Instant::now()),
             purge_target,
+            outbox,
+            members,
+            seen: Mutex::new(seen),
+            changing: tokio::sync::Mutex::default(),
             peers,
         });
-        if pristine {
+        if pristine && !member.peers.joining {
             member.bootstrap().await?;
         }
+        member.follow_membership();
         let transport = member.peers.transport.clone();
         transport.serve(Arc::new(Receiver(member.clone())));
         Ok(member)
@@ -104,9 +122,8 @@ impl<M: Machine> ClusterMember<M> {
 
     /// Creates the group. All members do so alike, with the same first entry.
     async fn bootstrap(&self) -> Result<()> {
-        let node = |(id, address): (&u64, &String)| (*id, BasicNode { addr: address.clone() });
-        let members: std::collections::BTreeMap<u64, BasicNode> =
-            self.peers.members.iter().map(node).collect();
+        let record = |(id, address): (&u64, &String)| (*id, MemberRecord::at(address));
+        let members: BTreeMap<u64, MemberRecord> = self.peers.members.iter().map(record).collect();
         self.raft
             .initialize(members)
             .await
@@ -119,6 +136,7 @@ impl<M: Machine> ClusterMember<M> {
         let mut tasks = JoinSet::new();
         tasks.spawn(self.clone().watch());
         tasks.spawn(self.clone().confirm_reads());
+        tasks.spawn(self.clone().publish());
         let served = self.submit_batches().await;
         drop(tasks);
         let why = served.as_ref().err().cloned().unwrap_or(Error::Stopped);
@@ -215,7 +233,7 @@ impl<M: Machine> ClusterMember<M> {
 
     async fn forward(&self, leader: u64, data: &EntryData) -> Placed {
         let request = Request::Forward(data.clone()).encode();
-        match self.peers.transport.call(leader, Lane::Client, request).await {
+        match self.outbox.call(leader, Lane::Client, request).await {
             Ok(bytes) => response::decode_placed(bytes).unwrap_or(Placed::Unknown),
             Err(Unreached::NotSent(_)) => Placed::Refused,
             Err(Unreached::Unknown(_)) => Placed::Unknown,
@@ -321,7 +339,7 @@ impl<M: Machine> ClusterMember<M> {
             return None;
         }
         let request = Request::ReadIndex.encode();
-        let bytes = self.peers.transport.call(leader, Lane::Client, request).await.ok()?;
+        let bytes = self.outbox.call(leader, Lane::Client, request).await.ok()?;
         response::decode_read_index(bytes).ok()?
     }
 
@@ -346,7 +364,7 @@ impl<M: Machine> ClusterMember<M> {
                     None
                 } else {
                     let request = Request::Ask(question.clone()).encode();
-                    let called = self.peers.transport.call(leader, Lane::Client, request).await;
+                    let called = self.outbox.call(leader, Lane::Client, request).await;
                     called.ok().and_then(|bytes| response::decode_answer(bytes).ok().flatten())
                 };
                 match answer {
@@ -389,7 +407,7 @@ impl<M: Machine> ClusterMember<M> {
             Some(to) => to,
             None => self.best_follower().ok_or(Error::NotLeader)?,
         };
-        if !self.peers.members.contains_key(&to) {
+        if !self.voters().contains(&to) {
             return Err(Error::MemberNotFound);
         }
         if self.shared.leader.load(Ordering::Acquire) != self.shared.member {
@@ -399,11 +417,62 @@ impl<M: Machine> ClusterMember<M> {
         triggered.map_err(|error| Error::Internal(error.to_string()))
     }
 
+    /// Returns the voters of the newest membership in the log.
+    pub(super) fn voters(&self) -> BTreeSet<u64> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        metrics.membership_config.membership().voter_ids().collect()
+    }
+
+    /// Returns the members as of the last entry applied.
+    pub fn members(&self) -> Arc<Vec<Member>> {
+        self.members.all()
+    }
+
+    /// Returns whether this member does not vote. In a new group, the members vote
+    /// before they have applied the entry that says so.
+    pub fn is_learner(&self) -> bool {
+        self.members.is_learner() && (self.peers.joining || self.shared.callers.applied() > 0)
+    }
+
+    /// Returns the members of the newest membership in the log; those of the
+    /// settings before there is any.
+    pub fn newest_members(&self) -> Vec<Member> {
+        let metrics = self.raft.metrics();
+        let members = members_of(metrics.borrow_watched().membership_config.membership());
+        if !members.is_empty() {
+            return members;
+        }
+        let member = |(id, address): (&u64, &String)| Member {
+            id: *id,
+            record: MemberRecord::at(address),
+            learner: false,
+        };
+        self.peers.members.iter().map(member).collect()
+    }
+
+    /// Lets requests reach the members of the newest membership.
+    fn follow_membership(&self) {
+        let members = self.newest_members();
+        self.seen.lock().extend(members.iter().map(|member| member.id));
+        self.outbox.set_members(&members);
+    }
+
+    /// Returns whether a member has been removed, as far as this one knows.
+    fn is_removed(&self, member: u64) -> bool {
+        let members = self.members();
+        !members.is_empty()
+            && members.iter().all(|other| other.id != member)
+            && self.newest_members().iter().all(|other| other.id != member)
+            && self.seen.lock().contains(&member)
+    }
+
     fn best_follower(&self) -> Option<u64> {
+        let voters = self.voters();
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         let others = metrics.replication.as_ref()?.iter();
-        let others = others.filter(|(id, _)| **id != self.shared.member);
+        let others = others.filter(|(id, _)| **id != self.shared.member && voters.contains(id));
         others.max_by_key(|(_, matched)| **matched).map(|(id, _)| *id)
     }
 
@@ -416,8 +485,12 @@ impl<M: Machine> ClusterMember<M> {
         let mut unsynced = Unsynced::default();
         loop {
             let _ = timeout(self.peers.heartbeat, metrics.changed()).await;
+            self.follow_membership();
             let (failed, leader, term) = self.observe();
-            if let Some(error) = failed {
+            let removed = leader == 0 && self.outbox.is_refused_by_majority(&self.voters())
+                || self.is_removed(self.shared.member);
+            let removed = removed.then_some(Error::Removed { member: self.shared.member });
+            if let Some(error) = failed.or(removed) {
                 tracing::error!(%error, "the Raft group has stopped");
                 self.shared.set_leader(0, term, false);
                 self.shared.callers.set_failure(error.clone());
@@ -448,7 +521,7 @@ impl<M: Machine> ClusterMember<M> {
         }
     }
 
-    fn synced(&self) -> u64 {
+    pub(super) fn synced(&self) -> u64 {
         *self.shared.log.synced.borrow()
     }
 
@@ -545,13 +618,21 @@ impl<M: Machine> ClusterMember<M> {
     /// Returns the response, or `None` if the library has stopped.
     async fn handle(&self, from: u64, request: Request) -> Option<Bytes> {
         let raft = &self.raft;
+        // A member that joins does not know its id.
+        if from == 0 && !matches!(request, Request::Members) {
+            return None;
+        }
+        if self.is_removed(from) {
+            return Some(Bytes::from_static(REMOVED));
+        }
         Some(match request {
             Request::Append(append) => {
                 let answer = raft.append_entries(append).await.ok()?;
                 if !matches!(answer, openraft::raft::AppendEntriesResponse::HigherVote(_)) {
                     *self.heard.lock() = Instant::now();
                 }
-                response::append(&answer)
+                // One entry creates the group.
+                response::append(&answer, self.log.last().index <= 1)
             }
             Request::Vote(vote) => response::vote(&raft.vote(vote).await.ok()?),
             Request::PreVote(vote) => response::vote(&raft.pre_vote(vote).await.ok()?),
@@ -563,6 +644,8 @@ impl<M: Machine> ClusterMember<M> {
             Request::Forward(data) => response::placed(self.write(data, None).await),
             Request::ReadIndex => response::read_index(self.confirmed_index_if_leader().await),
             Request::Ask(question) => response::answer(self.answer(question).await),
+            Request::Change(change) => self.change_as_leader(change).await.encode(),
+            Request::Members => response::members(&self.newest_members()),
         })
     }
 

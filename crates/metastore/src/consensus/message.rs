@@ -10,6 +10,8 @@ use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, VoteRequest, V
 use openraft::raft::{TransferLeaderError, TransferLeaderRequest};
 
 use super::Position;
+use super::change::MemberChange;
+use super::membership::{Member, get_members, put_members};
 use super::record::{Decoded, decode_entry, encode_entry};
 use super::types::{Entry, EntryData, LogId, Types, Vote};
 
@@ -20,6 +22,8 @@ const TRANSFER: u8 = 4;
 const FORWARD: u8 = 5;
 const READ_INDEX: u8 = 6;
 const ASK: u8 = 7;
+const CHANGE: u8 = 8;
+const MEMBERS: u8 = 9;
 
 /// A request of another member.
 pub enum Request {
@@ -33,6 +37,10 @@ pub enum Request {
     ReadIndex,
     /// A question for the leader's machine.
     Ask(Bytes),
+    /// A change of the members, for the leader.
+    Change(MemberChange),
+    /// Asks any member for the members, on behalf of one that joins.
+    Members,
 }
 
 /// What became of forwarded proposals.
@@ -75,6 +83,11 @@ impl Request {
                 out.put_u8(ASK);
                 out.extend_from_slice(question);
             }
+            Request::Change(change) => {
+                out.put_u8(CHANGE);
+                change.put(&mut out);
+            }
+            Request::Members => out.put_u8(MEMBERS),
         }
         out.into()
     }
@@ -95,6 +108,8 @@ impl Request {
             },
             READ_INDEX => Request::ReadIndex,
             ASK => Request::Ask(bytes),
+            CHANGE => Request::Change(MemberChange::get(&mut bytes)?),
+            MEMBERS => Request::Members,
             _ => return Err("unknown kind of message"),
         })
     }
@@ -139,9 +154,12 @@ fn decode_append(mut bytes: Bytes) -> Decoded<AppendEntriesRequest<Types>> {
 pub mod response {
     use super::*;
 
-    pub fn append(response: &AppendEntriesResponse<Types>) -> Bytes {
+    /// The response to an append. A conflict says whether the log is empty but for
+    /// the entry that creates a group.
+    pub fn append(response: &AppendEntriesResponse<Types>, empty: bool) -> Bytes {
         let mut out = Vec::new();
         match response {
+            AppendEntriesResponse::Conflict if empty => out.put_u8(5),
             AppendEntriesResponse::Success => out.put_u8(1),
             AppendEntriesResponse::PartialSuccess(log_id) => {
                 out.put_u8(2);
@@ -156,14 +174,17 @@ pub mod response {
         out.into()
     }
 
-    pub fn decode_append(mut bytes: Bytes) -> Decoded<AppendEntriesResponse<Types>> {
-        Ok(match get_u8(&mut bytes)? {
+    /// Returns the response, and whether the member's log is empty.
+    pub fn decode_append(mut bytes: Bytes) -> Decoded<(AppendEntriesResponse<Types>, bool)> {
+        let kind = get_u8(&mut bytes)?;
+        let response = match kind {
             1 => AppendEntriesResponse::Success,
             2 => AppendEntriesResponse::PartialSuccess(get_log_id(&mut bytes)?),
-            3 => AppendEntriesResponse::Conflict,
+            3 | 5 => AppendEntriesResponse::Conflict,
             4 => AppendEntriesResponse::HigherVote(get_vote(&mut bytes)?),
             _ => return Err("unknown response to an append"),
-        })
+        };
+        Ok((response, kind == 5))
     }
 
     pub fn vote(response: &VoteResponse<Types>) -> Bytes {
@@ -241,6 +262,16 @@ pub mod response {
         Ok(leads.then_some(index))
     }
 
+    pub fn members(members: &[Member]) -> Bytes {
+        let mut out = Vec::new();
+        put_members(&mut out, members);
+        out.into()
+    }
+
+    pub fn decode_members(mut bytes: Bytes) -> Decoded<Vec<Member>> {
+        get_members(&mut bytes)
+    }
+
     /// `None` if the member does not lead.
     pub fn answer(answer: Option<Bytes>) -> Bytes {
         let mut out = vec![u8::from(answer.is_some())];
@@ -304,6 +335,19 @@ pub fn entry_data(origin: u64, ticket: u64, proposals: Vec<Bytes>) -> EntryData 
     EntryData { origin, ticket, proposals: Arc::new(proposals) }
 }
 
+/// The request of a member that joins, and its response, for `peer`.
+pub mod members {
+    use super::*;
+
+    pub fn request() -> Bytes {
+        Request::Members.encode()
+    }
+
+    pub fn decode_response(bytes: Bytes) -> Decoded<Vec<Member>> {
+        response::decode_members(bytes)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use openraft::EntryPayload;
@@ -334,6 +378,8 @@ mod tests {
             Request::Forward(data),
             Request::ReadIndex,
             Request::Ask(Bytes::from_static(b"question")),
+            Request::Change(MemberChange::Remove { id: 4 }),
+            Request::Members,
         ];
         for request in requests {
             let bytes = request.encode();
@@ -350,7 +396,7 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..120)) {
-            for kind in 0..9 {
+            for kind in 0..12 {
                 let mut message = bytes.clone();
                 message.insert(0, kind);
                 let _ = Request::decode(message.clone().into());
@@ -359,6 +405,8 @@ mod tests {
                 let _ = response::decode_transfer(message.clone().into());
                 let _ = response::decode_placed(message.clone().into());
                 let _ = response::decode_read_index(message.clone().into());
+                let _ = response::decode_members(message.clone().into());
+                let _ = super::super::change::Changed::decode(message.clone().into());
                 let _ = response::decode_answer(message.into());
             }
         }

@@ -22,6 +22,7 @@
 
 mod apply;
 mod callers;
+mod change;
 mod disk;
 mod entries;
 mod group;
@@ -30,9 +31,12 @@ mod leader;
 mod log;
 mod machine;
 mod member;
+mod membership;
 mod message;
 mod network;
+mod outbox;
 mod queue;
+mod reconfigure;
 mod record;
 mod replay;
 mod rules;
@@ -42,10 +46,13 @@ mod transport;
 mod types;
 mod watch;
 
+pub use change::MemberChange;
 pub use disk::LogIo;
 pub use group::{GroupStatus, Leadership, RaftGroup};
 pub(crate) use log::RaftLog;
 pub use machine::{Committed, Machine, Position};
+pub use membership::{Member, MemberRecord};
+pub(crate) use message::members as members_message;
 pub use rules::Rules;
-pub use settings::{GroupSettings, GroupThreads, PeerSettings};
+pub use settings::{GroupSettings, GroupThreads, PeerSettings, Published};
 pub use transport::{Inbox, Lane, Transport, Unreached};

@@ -9,7 +9,6 @@ use bytes::Bytes;
 use openraft::errors::{
     NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable,
 };
-use openraft::impls::BasicNode;
 use openraft::network::{RPCOption, RPCTypes};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest,
@@ -17,24 +16,26 @@ use openraft::raft::{
 };
 use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
 
+use super::membership::MemberRecord;
 use super::message::{Request, response};
+use super::outbox::Outbox;
 use super::record::Decoded;
 use super::rules::Rules;
-use super::transport::{Lane, Transport, Unreached};
+use super::transport::{Lane, Unreached};
 use super::types::{Snapshot, Types, Vote};
 
-/// The network of a member; a group of one has no transport.
+/// The network of a member; a group of one has none.
 #[derive(Clone)]
 pub struct Network {
     pub member: u64,
-    pub transport: Option<Arc<dyn Transport>>,
+    pub outbox: Option<Arc<Outbox>>,
     pub rules: Rules,
 }
 
 impl RaftNetworkFactory<Types> for Network {
     type Network = Peer;
 
-    async fn new_client(&mut self, target: u64, _node: &BasicNode) -> Peer {
+    async fn new_client(&mut self, target: u64, _node: &MemberRecord) -> Peer {
         Peer { target, network: self.clone() }
     }
 }
@@ -53,10 +54,10 @@ impl Peer {
         option: &RPCOption,
         decode: impl FnOnce(Bytes) -> Decoded<T>,
     ) -> Result<T, RPCError<Types>> {
-        let Some(transport) = &self.network.transport else {
+        let Some(outbox) = &self.network.outbox else {
             return Err(self.unreachable("a group of one has no network"));
         };
-        let call = transport.call(self.target, lane, request);
+        let call = outbox.call(self.target, lane, request);
         let response = match tokio::time::timeout(option.soft_ttl(), call).await {
             Ok(Ok(response)) => response,
             Ok(Err(Unreached::NotSent(why) | Unreached::Unknown(why))) => {
@@ -69,6 +70,25 @@ impl Peer {
             NetworkError::from_string(format!("member {target:x} sent a bad response: {what}"))
                 .into()
         })
+    }
+
+    /// A vote of a member that has forgotten its entries does not count.
+    async fn ask_for_vote(
+        &self,
+        request: Request,
+        option: &RPCOption,
+    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
+        let kind = (RPCTypes::Vote, Lane::Control);
+        let response = self.call(kind, request.encode(), option, response::decode_vote).await?;
+        let empty = response.last_log_id.is_none_or(|last| last.index == 0);
+        if response.vote_granted && empty && self.has_lost_its_log() {
+            return Err(self.unreachable("it has lost its data"));
+        }
+        Ok(response)
+    }
+
+    fn has_lost_its_log(&self) -> bool {
+        self.network.outbox.as_ref().is_some_and(|outbox| outbox.has_lost_its_log(self.target))
     }
 
     fn unreachable(&self, why: &str) -> RPCError<Types> {
@@ -94,7 +114,11 @@ impl RaftNetworkV2<Types> for Peer {
         let lane = if rpc.entries.is_empty() { Lane::Control } else { Lane::Entries };
         let request = Request::Append(rpc).encode();
         let kind = (RPCTypes::AppendEntries, lane);
-        self.call(kind, request, &option, response::decode_append).await
+        let (response, empty) = self.call(kind, request, &option, response::decode_append).await?;
+        if empty && self.has_lost_its_log() {
+            return Err(self.unreachable("it has lost its data"));
+        }
+        Ok(response)
     }
 
     async fn vote(
@@ -102,8 +126,7 @@ impl RaftNetworkV2<Types> for Peer {
         rpc: VoteRequest<Types>,
         option: RPCOption,
     ) -> Result<VoteResponse<Types>, RPCError<Types>> {
-        let request = Request::Vote(rpc).encode();
-        self.call((RPCTypes::Vote, Lane::Control), request, &option, response::decode_vote).await
+        self.ask_for_vote(Request::Vote(rpc), &option).await
     }
 
     async fn pre_vote(
@@ -111,8 +134,7 @@ impl RaftNetworkV2<Types> for Peer {
         rpc: VoteRequest<Types>,
         option: RPCOption,
     ) -> Result<VoteResponse<Types>, RPCError<Types>> {
-        let request = Request::PreVote(rpc).encode();
-        self.call((RPCTypes::Vote, Lane::Control), request, &option, response::decode_vote).await
+        self.ask_for_vote(Request::PreVote(rpc), &option).await
     }
 
     async fn full_snapshot(

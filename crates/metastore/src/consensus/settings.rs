@@ -48,7 +48,8 @@ pub enum GroupThreads {
 /// The settings of a group of several members.
 #[derive(Clone)]
 pub struct PeerSettings {
-    /// All members with their addresses, including this one.
+    /// The members of a new group with their addresses, including this one. Later,
+    /// the members are in the log.
     pub members: BTreeMap<u64, String>,
     pub transport: Arc<dyn Transport>,
     pub heartbeat: Duration,
@@ -60,6 +61,18 @@ pub struct PeerSettings {
     /// How many bytes of applied entries are kept for members that lag.
     pub log_kept_bytes: usize,
     pub purge_interval: Duration,
+    /// This member joins a group that exists: it waits until the leader sends it
+    /// the log.
+    pub joining: bool,
+    /// What this member publishes when it has started.
+    pub published: Option<Published>,
+}
+
+/// What a member publishes about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    pub name: String,
+    pub client_urls: Vec<String>,
 }
 
 impl PeerSettings {
@@ -72,6 +85,8 @@ impl PeerSettings {
             request_timeout: Duration::from_secs(7),
             log_kept_bytes: 128 << 20,
             purge_interval: Duration::from_secs(1),
+            joining: false,
+            published: None,
         }
     }
 }

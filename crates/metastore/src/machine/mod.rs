@@ -17,6 +17,7 @@
 
 mod applier;
 mod auth;
+mod current;
 mod execute;
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -36,6 +37,7 @@ mod stall;
 mod txn;
 
 pub use applier::Applier;
+pub use current::state_dir;
 pub use kv::RESULT_BYTES_MAX;
 pub use lease::{EXPIRED_BYTES_MAX, EXPIRED_KEYS_MAX};
 pub use newest::{check_compares, measure, read_txn};

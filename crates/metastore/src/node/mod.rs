@@ -6,7 +6,8 @@
 //! work is done by `duties`: expiring leases, dropping history (`retention`) and
 //! clearing alarms (`quota`). `purge` drops history on request, `clocks` provides
 //! the timestamps of writes, and `admission` orders transactions that had a
-//! conflict, oldest first. `cluster` holds what only the leader may do. `level` raises
+//! conflict, oldest first. `cluster` holds what only the leader may do, `members` changes
+//! the members. `level` raises
 //! the feature level, `verify` checks the stored keys against their hashes, `slow` logs
 //! slow requests, and `recover` makes a survivor the only voter of a new cluster.
 
@@ -16,6 +17,7 @@ mod cluster;
 mod duties;
 mod level;
 mod lifecycle;
+mod members;
 mod propose;
 mod purge;
 mod quota;
@@ -33,7 +35,7 @@ pub use cluster::ClusterSettings;
 pub use lifecycle::Node;
 pub use propose::NodeAs;
 pub use reader::Reader;
-pub use recover::{Recovery, inspect_member, recover_member};
+pub use recover::{Recovery, inspect_member, recover_member, stored_identity};
 pub use retention::Retention;
 pub use settings::{BackupSettings, ExecuteLimits, NodeSettings};
 pub use status::{BackupCounts, History, Status, Usage};

@@ -6,7 +6,9 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use stele_metastore::client::{At, Client, Range};
 
-use super::{backup, elect, history, lease, lock, quota, recover, render, snapshot, txn, users};
+use super::{
+    backup, elect, history, lease, lock, member, quota, recover, render, snapshot, txn, users,
+};
 use crate::Outcome;
 use crate::connect::MetastoreServer;
 use crate::escape::Typed;
@@ -77,6 +79,9 @@ pub enum Command {
     Elect(elect::Elect),
     History(history::History),
     Top(history::Top),
+    /// Manage the members: list, add, remove, update, promote.
+    #[command(subcommand, arg_required_else_help = true)]
+    Member(member::Command),
     /// Manage users: add, delete, show, list, passwords, roles.
     #[command(subcommand, arg_required_else_help = true)]
     User(users::UserCommand),
@@ -196,6 +201,7 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
         }
         Command::Lease(command) => lease::run(command)?,
         Command::Lock(lock) => return lock.run(),
+        Command::Member(command) => member::run(command)?,
         Command::Status { connection } => {
             let status = connection.run(async |client| Ok(client.status().await?))?;
             render::status(&mut io::stdout().lock(), &status, connection.json)?;

@@ -1,5 +1,5 @@
 //! `stele metastore`: keys, transactions, watches, sessions, locks, snapshots, backups,
-//! quotas, users and elections from the command line, over the metastore's native API and
+//! quotas, users, members and elections from the command line, over the metastore's native API and
 //! etcd's. `commands` has the flags and runs what has no file of its own; `render` prints
 //! results.
 
@@ -9,6 +9,7 @@ mod elect;
 mod history;
 mod lease;
 mod lock;
+mod member;
 mod quota;
 mod recover;
 mod render;
