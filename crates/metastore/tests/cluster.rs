@@ -47,10 +47,20 @@ async fn transport(roster: &Roster) -> PeerTransport {
 }
 
 async fn open(home: &Path, name: &str, members: &str) -> Node {
+    open_tuned(home, name, members, |_| {}).await
+}
+
+pub async fn open_tuned(
+    home: &Path,
+    name: &str,
+    members: &str,
+    tune: impl FnOnce(&mut PeerSettings),
+) -> Node {
     let roster = Roster::parse(name, members).unwrap();
     let addresses = roster.members().map(|(id, _, url)| (id, url.to_string())).collect();
     let mut peers = PeerSettings::new(addresses, Arc::new(transport(&roster).await));
     peers.published = Some(published(name));
+    tune(&mut peers);
     let mut settings = NodeSettings::new(home.join(name), World::real());
     settings.machine.engine.memory.cache_bytes = 1 << 20;
     // Makes flushes frequent, so that kills hit them too.

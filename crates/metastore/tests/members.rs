@@ -11,7 +11,7 @@ use stele_metastore::peer::{PeerTransport, Roster, discover};
 use stele_metastore::{Error, Node};
 use tokio::net::TcpListener;
 
-use crate::cluster::{NAMES, PATIENCE, members, open_all, published, put, read};
+use crate::cluster::{NAMES, PATIENCE, members, open_all, open_tuned, published, put, read};
 
 /// Waits until a condition holds.
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
@@ -48,6 +48,47 @@ async fn join(home: &Path, name: &str, members: &str, listener: TcpListener) -> 
     (settings.cluster_id, settings.member_id) = (Some(found.cluster_id), Some(id));
     settings.cluster = Some(ClusterSettings::new(peers));
     Node::open(settings).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_learner_gets_a_snapshot_over_tcp() {
+    let (home, members) = (tempfile::tempdir().unwrap(), members().await);
+    let mut nodes = Vec::new();
+    for name in NAMES {
+        let tune = |peers: &mut PeerSettings| {
+            (peers.log_kept_bytes, peers.log_kept_entries) = (1 << 10, 100);
+            peers.purge_interval = Duration::from_millis(50);
+        };
+        nodes.push(open_tuned(home.path(), name, &members, tune).await);
+    }
+    for number in 0..300 {
+        put(&nodes[0], &format!("k/{number}"), &"x".repeat(4000)).await;
+    }
+    all_started(&nodes[0]).await;
+    let purged = |node: &Node| {
+        node.flush().unwrap();
+        node.group().purged() > 1
+    };
+    until("the logs are purged", async || nodes.iter().all(purged)).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let id = nodes[0].add_member(vec![url.clone()], true).await.unwrap();
+    let joined = join(home.path(), "d", &format!("{members},d={url}"), listener).await;
+    until("the learner is promoted", async || nodes[0].promote_member(id).await.is_ok()).await;
+    assert!(home.path().join("d/current").exists(), "it got a snapshot");
+    assert_eq!(read(&joined, "k/").await.len(), 300);
+    let same = || joined.status().applied == nodes[0].status().applied;
+    until("it has applied what the others have", async || same()).await;
+    assert_eq!(joined.hash_now().unwrap(), nodes[0].hash_now().unwrap());
+    // What it has got is there after a restart.
+    let found = joined.status();
+    joined.close().await.unwrap();
+    let kept = home.path().join("d");
+    let stored = stele_metastore::node::stored_identity(&kept, World::real()).unwrap().unwrap();
+    assert_eq!((stored.cluster_id, stored.member_id), (found.cluster_id, id));
+    for node in nodes {
+        node.close().await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

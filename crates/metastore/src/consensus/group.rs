@@ -195,6 +195,11 @@ impl<M: Machine> RaftGroup<M> {
         })
     }
 
+    /// Returns the last entry that is no longer in the log of a member of several.
+    pub fn purged(&self) -> u64 {
+        self.member.as_ref().map_or(0, |member| member.log.purged().index)
+    }
+
     /// Returns whether this member does not vote.
     pub fn is_learner(&self) -> bool {
         self.member.as_ref().is_some_and(|member| member.is_learner())

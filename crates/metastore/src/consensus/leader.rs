@@ -79,7 +79,12 @@ impl<M: Machine> Leader<M> {
         let pristine = log.is_pristine();
         let adapter = MachineAdapter::new(machine.clone(), shared.callers.clone(), log.clone());
         let config = Arc::new(config()?);
-        let network = Network { member: settings.member, outbox: None, rules: settings.rules };
+        let network = Network {
+            member: settings.member,
+            outbox: None,
+            outgoing: None,
+            rules: settings.rules,
+        };
         let raft = Raft::new(settings.member, config, network, log.clone(), adapter).await;
         let raft = raft.map_err(|error| fatal(&shared, &error))?;
         if pristine {

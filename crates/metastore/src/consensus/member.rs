@@ -20,23 +20,22 @@ use tokio::time::{Instant, timeout};
 
 use super::apply::MachineAdapter;
 use super::group::{GroupShared, Leadership};
+use super::incoming::Incoming;
 use super::log::RaftLog;
 use super::membership::{AppliedMembers, Member, MemberRecord, members_of};
 use super::message::{Placed, Request, entry_data, response};
 use super::network::Network;
 use super::outbox::{Outbox, REMOVED};
+use super::outgoing::Outgoing;
 use super::queue::ProposalBatch;
 use super::settings::PeerSettings;
 use super::transport::{Inbox, Lane, Unreached};
-use super::types::{EntryData, Types};
-use super::{GroupSettings, Machine};
+use super::types::{EntryData, Types, Vote};
+use super::{GroupSettings, GroupThreads, Machine};
 use crate::error::{Error, Result};
 
 /// The maximum number of entries that are proposed and not answered.
 const IN_FLIGHT_MAX: u32 = 64;
-/// Entries that are applied but never purged. The library panics if a purge
-/// passes an entry that is queued to be applied (openraft issue 2116).
-const PURGE_MARGIN: u64 = 1000;
 /// How long closing waits for entries in flight.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
 /// The pause before a request is sent to a leader again.
@@ -47,7 +46,7 @@ const SYNC_STALL_MAX: Duration = Duration::from_secs(1);
 /// A running member.
 pub struct ClusterMember<M: Machine> {
     pub(super) shared: Arc<GroupShared<M>>,
-    machine: Arc<M>,
+    pub(super) machine: Arc<M>,
     pub(super) raft: Raft<Types, MachineAdapter<M>>,
     pub(super) log: RaftLog,
     pub(super) peers: PeerSettings,
@@ -56,6 +55,12 @@ pub struct ClusterMember<M: Machine> {
     members: Arc<AppliedMembers>,
     /// All members that this one has ever seen in a membership.
     seen: Mutex<BTreeSet<u64>>,
+    /// The snapshots that are sent to others.
+    outgoing: Arc<Outgoing>,
+    /// The snapshot that is being received.
+    pub(super) incoming: tokio::sync::Mutex<Option<Incoming>>,
+    /// Whether blocking work runs on other threads.
+    pub(super) offloads: bool,
     /// Held by the change of members in progress.
     pub(super) changing: tokio::sync::Mutex<()>,
     rules: super::Rules,
@@ -84,9 +89,16 @@ impl<M: Machine> ClusterMember<M> {
         adapter.serve_member(settings.member, purge_target.clone(), settings.rules);
         let members = adapter.members();
         let outbox = Arc::new(Outbox::new(peers.transport.clone()));
+        let source = machine.clone();
+        let source = Box::new(move || source.checkpoint());
+        let offloads = settings.threads != GroupThreads::Current;
+        let rate = peers.snapshot_bytes_per_second;
+        let outgoing = Arc::new(Outgoing::new(source, log.clone(), rate, offloads));
+        adapter.exchange_snapshots(outgoing.clone(), offloads);
         let network = Network {
             member: settings.member,
             outbox: Some(outbox.clone()),
+            outgoing: Some(outgoing.clone()),
             rules: settings.rules,
         };
         let seen = log.members_ever();
@@ -108,6 +120,9 @@ impl<M: Machine> ClusterMember<M> {
             outbox,
             members,
             seen: Mutex::new(seen),
+            outgoing,
+            incoming: tokio::sync::Mutex::default(),
+            offloads,
             changing: tokio::sync::Mutex::default(),
             peers,
         });
@@ -451,6 +466,13 @@ impl<M: Machine> ClusterMember<M> {
         self.peers.members.iter().map(member).collect()
     }
 
+    /// Returns the vote of this member if it is newer than that of a leader.
+    pub(super) fn newer_vote(&self, leader: Vote) -> Option<Vote> {
+        let metrics = self.raft.metrics();
+        let vote = metrics.borrow_watched().vote;
+        (vote > leader).then_some(vote)
+    }
+
     /// Lets requests reach the members of the newest membership.
     fn follow_membership(&self) {
         let members = self.newest_members();
@@ -549,7 +571,15 @@ impl<M: Machine> ClusterMember<M> {
 
     /// Purges the part of the log that no member is likely to need.
     async fn purge(&self) {
-        let wanted = purge_max(self.machine.flushed(), self.shared.callers.applied());
+        self.machine.tidy();
+        self.outgoing.release_idle();
+        let wanted = purge_max(
+            self.machine.flushed(),
+            self.shared.callers.applied(),
+            self.peers.log_kept_entries,
+        );
+        // A snapshot that is being sent ends where the log must go on.
+        let wanted = wanted.min(self.outgoing.index().unwrap_or(u64::MAX));
         let target = self.log.purgeable(wanted, self.peers.log_kept_bytes);
         if target > self.log.purged().index {
             self.purge_target.store(target, Ordering::Release);
@@ -646,6 +676,11 @@ impl<M: Machine> ClusterMember<M> {
             Request::Ask(question) => response::answer(self.answer(question).await),
             Request::Change(change) => self.change_as_leader(change).await.encode(),
             Request::Members => response::members(&self.newest_members()),
+            Request::SnapshotBegin(begin) => self.begin_snapshot(from, begin).await.encode(),
+            Request::SnapshotChunk(chunk) => self.write_snapshot(from, chunk).await.encode(),
+            Request::SnapshotEnd { vote, position } => {
+                self.end_snapshot(from, vote, position).await.encode()
+            }
         })
     }
 
@@ -658,8 +693,8 @@ impl<M: Machine> ClusterMember<M> {
 }
 
 /// Returns the last entry that may be purged.
-fn purge_max(flushed: u64, applied: u64) -> u64 {
-    flushed.min(applied.saturating_sub(PURGE_MARGIN))
+fn purge_max(flushed: u64, applied: u64, kept: u64) -> u64 {
+    flushed.min(applied.saturating_sub(kept))
 }
 
 fn config(peers: &PeerSettings) -> Result<Config> {
@@ -691,7 +726,7 @@ mod tests {
         for (flushed, applied, purged) in
             [(0, 0, 0), (900, 900, 0), (5000, 5000, 4000), (4999, 6000, 4999), (7000, 6000, 5000)]
         {
-            assert_eq!(purge_max(flushed, applied), purged);
+            assert_eq!(purge_max(flushed, applied, 1000), purged);
         }
     }
 

@@ -16,19 +16,22 @@ use openraft::raft::{
 };
 use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
 
+use super::Position;
 use super::membership::MemberRecord;
 use super::message::{Request, response};
 use super::outbox::Outbox;
+use super::outgoing::Outgoing;
 use super::record::Decoded;
 use super::rules::Rules;
 use super::transport::{Lane, Unreached};
-use super::types::{Snapshot, Types, Vote};
+use super::types::{Snapshot, SnapshotData, Types, Vote};
 
 /// The network of a member; a group of one has none.
 #[derive(Clone)]
 pub struct Network {
     pub member: u64,
     pub outbox: Option<Arc<Outbox>>,
+    pub outgoing: Option<Arc<Outgoing>>,
     pub rules: Rules,
 }
 
@@ -101,7 +104,7 @@ impl Peer {
 }
 
 impl RaftNetworkV2<Types> for Peer {
-    type SnapshotData = ();
+    type SnapshotData = SnapshotData;
 
     async fn append_entries(
         &mut self,
@@ -137,23 +140,34 @@ impl RaftNetworkV2<Types> for Peer {
         self.ask_for_vote(Request::PreVote(rpc), &option).await
     }
 
+    /// Sends the machine's state as of the snapshot, or a later one.
     async fn full_snapshot(
         &mut self,
-        _vote: Vote,
+        vote: Vote,
         snapshot: Snapshot,
-        _cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         _option: RPCOption,
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
-        let target = self.target;
-        tracing::error!(
-            member = format_args!("{target:x}"),
-            snapshot = %snapshot.meta,
-            "a member is too far behind to be caught up from the log, and snapshots are not sent \
-             to members"
-        );
-        let why = "it is too far behind to be caught up from the log";
-        let why = format!("member {target:x} cannot be caught up: {why}");
-        Err(Unreachable::from_string(why).into())
+        let (Some(outbox), Some(outgoing)) = (&self.network.outbox, &self.network.outgoing) else {
+            let why = "a group of one has no network";
+            return Err(Unreachable::from_string(why).into());
+        };
+        let index = snapshot.meta.last_log_id.as_ref().map_or(0, |at| Position::of(at).index);
+        let sent = tokio::select! {
+            closed = cancel => return Err(closed.into()),
+            sent = outgoing.send(outbox, self.target, vote, index) => sent,
+        };
+        match sent {
+            Ok(vote) => Ok(SnapshotResponse::new(vote)),
+            Err(error) => {
+                tracing::warn!(
+                    member = format_args!("{:x}", self.target),
+                    %error,
+                    "a snapshot was not sent; it is tried again"
+                );
+                Err(Unreachable::from_string(error.to_string()).into())
+            }
+        }
     }
 
     async fn transfer_leader(

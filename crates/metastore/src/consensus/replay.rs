@@ -18,11 +18,13 @@ pub struct Replay<'a> {
     /// Whether applied entries are kept too, for other members.
     keeps_applied: bool,
     entries: Entries,
+    /// The first entry after a gap, which a snapshot must have filled.
+    after_gap: Option<u64>,
 }
 
 impl<'a> Replay<'a> {
     pub fn new(log_dir: &'a Path, applied: Position, keeps_applied: bool) -> Replay<'a> {
-        Replay { log_dir, applied, keeps_applied, entries: Entries::default() }
+        Replay { log_dir, applied, keeps_applied, entries: Entries::default(), after_gap: None }
     }
 
     pub fn item(&mut self, item: &LogItem) -> stele_engine::Result<()> {
@@ -43,7 +45,10 @@ impl<'a> Replay<'a> {
             }
             ItemKind::Data => {
                 let last = self.entries.last.index;
-                if last > 0 && item.index != last + 1 {
+                if last > 0 && item.index > last + 1 {
+                    self.entries = Entries::default();
+                    self.after_gap = Some(item.index);
+                } else if last > 0 && item.index != last + 1 {
                     return damaged("the preceding entry is missing");
                 }
                 // The payload may be a slice of a large read; keep only the
@@ -63,13 +68,22 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    pub fn finish(self, state: &HardState) -> Entries {
+    /// Returns the entries after those that the state says are purged.
+    pub fn finish(self, state: &HardState) -> stele_engine::Result<Entries> {
+        if self.after_gap.is_some_and(|first| first > state.purged.index + 1) {
+            let what = "the preceding entry is missing";
+            return Err(stele_engine::Error::data_loss(self.log_dir, 0, what));
+        }
         let mut entries = self.entries;
         entries.memberships.retain(|(at, _)| at.index > state.membership_at.index);
         entries.memberships.insert(0, (state.membership_at, state.membership.clone()));
         if entries.last.index < state.purged.index {
             entries.last = state.purged;
             entries.terms = vec![state.purged];
+        } else if state.purged.index > 0 {
+            // Those before it may be entries that a snapshot has replaced.
+            entries.terms.retain(|first| first.index > state.purged.index);
+            entries.terms.insert(0, state.purged);
         }
         if self.keeps_applied {
             entries.purge(state.purged);
@@ -77,7 +91,7 @@ impl<'a> Replay<'a> {
             // Applied entries are on disk outside the log.
             entries.purge(self.applied);
         }
-        entries
+        Ok(entries)
     }
 }
 

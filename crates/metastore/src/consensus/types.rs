@@ -12,6 +12,7 @@ use openraft::{EntryPayload, OptionalSend, RaftTypeConfig};
 use super::Position;
 use super::membership::MemberRecord;
 use super::runtime::Runtime;
+use super::snapshot::Staging;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Types;
@@ -46,7 +47,9 @@ pub type Entry = openraft::Entry<CommittedLeaderId<u64>, Payload>;
 pub type Membership = openraft::Membership<u64, MemberRecord>;
 pub type StoredMembership = openraft::StoredMembership<CommittedLeaderId<u64>, u64, MemberRecord>;
 pub type SnapshotMeta = openraft::SnapshotMeta<CommittedLeaderId<u64>, u64, MemberRecord>;
-pub type Snapshot = openraft::Snapshot<CommittedLeaderId<u64>, u64, MemberRecord, ()>;
+/// A snapshot that was received; those that are sent have no data.
+pub type SnapshotData = Option<Box<dyn Staging>>;
+pub type Snapshot = openraft::Snapshot<CommittedLeaderId<u64>, u64, MemberRecord, SnapshotData>;
 
 /// The proposals of one entry.
 #[derive(Clone, Debug)]

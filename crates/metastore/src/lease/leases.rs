@@ -57,7 +57,7 @@ pub struct LeaseStatus {
 impl Leases {
     /// Loads the stored leases, each with its full TTL.
     pub fn open(state: Arc<MemberState>, clock: Arc<dyn Clock>) -> Result<Leases> {
-        let stored = state.tables.read_leases(&state.store)?;
+        let stored = state.tables.read_leases(&state.store())?;
         let wheel = Wheel::new(clock.elapsed());
         let leases = HashMap::with_capacity(stored.len());
         let inner =
@@ -67,6 +67,18 @@ impl Leases {
             leases.grant(id, ttl_seconds);
         }
         Ok(leases)
+    }
+
+    /// Replaces all leases, each with its full TTL.
+    pub(crate) fn replace(&self, stored: Vec<(i64, i64)>) {
+        let mut inner = self.inner.lock();
+        inner.leases.clear();
+        inner.overdue.clear();
+        inner.wheel = Wheel::new(self.clock.elapsed());
+        drop(inner);
+        for (id, ttl_seconds) in stored {
+            self.grant(id, ttl_seconds);
+        }
     }
 
     /// Renews a lease without writing to the log. Returns its granted TTL, or

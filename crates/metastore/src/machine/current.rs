@@ -25,6 +25,11 @@ pub fn other_dir(files: &dyn Files, dir: &Path) -> Result<PathBuf> {
     Ok(dir.join(DIRS[1 - read(files, dir)?]))
 }
 
+/// Removes what was left of the directory that does not hold the state, at start.
+pub fn clear_other(files: &dyn Files, dir: &Path) -> Result<()> {
+    clear(files, &other_dir(files, dir)?)
+}
+
 /// Makes the other directory the one that holds the state. The change is atomic,
 /// and durable when this returns.
 pub fn switch(files: &dyn Files, dir: &Path) -> Result<()> {
@@ -52,7 +57,10 @@ pub fn clear(files: &dyn Files, dir: &Path) -> Result<()> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             listed => listed.map_err(|error| stele_engine::Error::io("listing", &part, error))?,
         };
-        for path in listed.into_iter().filter(|path| !path.ends_with("fragments")) {
+        // Listed paths may be relative to the directory.
+        let names = listed.iter().filter_map(|path| path.file_name());
+        for name in names.filter(|name| *name != "fragments" && *name != "lock") {
+            let path = part.join(name);
             let removed = files.remove(&path);
             removed.map_err(|error| stele_engine::Error::io("removing", &path, error))?;
         }

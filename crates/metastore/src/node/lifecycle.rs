@@ -65,6 +65,7 @@ impl Node {
                 member_id: settings.member_id.unwrap_or_else(|| random_id(&settings)),
             };
             let dir = machine::state_dir(&*world.files, &settings.dir)?;
+            machine::clear_other(&*world.files, &settings.dir)?;
             let opened = machine::open(&dir, settings.machine.clone(), world.clone(), new)?;
             let MachineParts { state, hub, leases, applier } = opened;
             settings.check_identity(state.identity)?;
@@ -121,7 +122,7 @@ impl Node {
     /// Flushes the applied state to disk.
     pub fn flush(&self) -> Result<()> {
         let state = &self.shared.state;
-        Ok(state.store.flush(state.tables.user)?)
+        Ok(state.store().flush(state.tables.user)?)
     }
 
     /// Returns the checksum of all keys, computed on this thread.
@@ -150,7 +151,7 @@ impl Node {
             let Shared { group, state, work, .. } = shared;
             let closed = match group.close().await {
                 // Flush, so that the next start has no log to replay.
-                Ok(()) => state.store.flush(state.tables.user).map_err(Error::from),
+                Ok(()) => state.store().flush(state.tables.user).map_err(Error::from),
                 Err(error) => Err(error),
             };
             drop(work);

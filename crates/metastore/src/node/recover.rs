@@ -56,7 +56,7 @@ pub fn recover_member(dir: &Path, world: World) -> Result<Recovery> {
     let (mut recovery, parts, log) = open(dir, world)?;
     log.become_only_voter(recovery.identity.member_id)?;
     let identity = Identity { cluster_id: new_id, ..recovery.identity };
-    parts.state.tables.set_identity(&parts.state.store, identity)?;
+    parts.state.tables.set_identity(&parts.state.store(), identity)?;
     recovery.new_cluster_id = Some(new_id);
     Ok(recovery)
 }

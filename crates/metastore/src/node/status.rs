@@ -122,7 +122,7 @@ impl Node {
     }
 
     pub fn usage(&self) -> Usage {
-        let stats = self.shared.state.store.stats();
+        let stats = self.shared.state.store().stats();
         let stored = stats.fragment_bytes.saturating_add(stats.memory_used_bytes as u64);
         Usage {
             live_bytes: self.shared.state.live_bytes(),

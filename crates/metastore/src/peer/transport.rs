@@ -73,7 +73,7 @@ impl Transport for PeerTransport {
             let Some(peer) = peer else {
                 return Err(Unreached::NotSent(format!("{to:x} is not a member")));
             };
-            let connection = peer.connection(lane, hello, tls.as_ref()).await;
+            let connection = peer.connection(lane, hello, tls).await;
             let connection = connection.map_err(|error| {
                 Unreached::NotSent(format!("connecting to {}: {error}", peer.name()))
             })?;
@@ -122,8 +122,25 @@ impl Transport for PeerTransport {
 }
 
 impl Peer {
-    /// Returns the open connection of a lane, or opens one.
+    /// Returns the open connection of a lane, or opens one. A caller that gives up
+    /// does not interrupt that: heartbeats wait less than a connection may take.
     async fn connection(
+        self: &Arc<Self>,
+        lane: Lane,
+        hello: Hello,
+        tls: Option<PeerTls>,
+    ) -> io::Result<Arc<Connection>> {
+        if let Ok(open) = self.lanes[lane as usize].try_lock()
+            && let Some(connection) = open.as_ref().filter(|connection| connection.is_open())
+        {
+            return Ok(connection.clone());
+        }
+        let peer = self.clone();
+        let opening = async move { peer.open_connection(lane, hello, tls.as_ref()).await };
+        tokio::spawn(opening).await.map_err(io::Error::other)?
+    }
+
+    async fn open_connection(
         &self,
         lane: Lane,
         hello: Hello,

@@ -39,6 +39,8 @@ pub struct Cluster {
     rules: Rules,
     seed: u64,
     starts: u64,
+    /// Changes the settings of a member before it starts.
+    pub tune: Box<dyn Fn(u64, &mut PeerSettings)>,
 }
 
 impl Cluster {
@@ -52,7 +54,17 @@ impl Cluster {
             rules,
             seed,
             starts: 0,
+            tune: Box::new(|_, _| {}),
         }
+    }
+
+    /// Gives a member an empty disk: a new one, or one that has lost its data.
+    pub fn add(&mut self, member: u64) {
+        self.disks.insert(member, SimFiles::new(self.seed ^ member ^ (self.starts << 16)));
+    }
+
+    pub fn disk(&self, member: u64) -> &SimFiles {
+        &self.disks[&member]
     }
 
     /// Starts a member. An error is a refusal of its own data.
@@ -73,6 +85,7 @@ impl Cluster {
         let mut peers = PeerSettings::new(members, self.network.transport(member));
         // A member that was down for a whole run can be caught up.
         peers.log_kept_bytes = 64 << 20;
+        (self.tune)(member, &mut peers);
         settings.cluster = Some(ClusterSettings {
             peers,
             threads: GroupThreads::Current,

@@ -6,6 +6,7 @@
 mod clients;
 mod cluster;
 mod history;
+mod members;
 mod network;
 mod run;
 
