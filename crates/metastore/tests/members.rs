@@ -35,9 +35,17 @@ async fn all_started(node: &Node) {
     .await;
 }
 
+/// Returns an address that nobody listens on.
+async fn free_url() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    format!("http://{}", listener.local_addr().unwrap())
+}
+
 /// Starts a member that was added to a cluster, in an empty directory.
-async fn join(home: &Path, name: &str, members: &str, listener: TcpListener) -> Node {
+async fn join(home: &Path, name: &str, members: &str) -> Node {
     let roster = Roster::parse_existing(name, members).unwrap();
+    let address = (roster.url().host.clone(), roster.url().port);
+    let listener = TcpListener::bind(address).await.unwrap();
     let found = discover(&roster, None).await.unwrap();
     let id = found.id_of_new(&roster).unwrap();
     let transport = PeerTransport::new(found.cluster_id, id, listener, None);
@@ -70,10 +78,9 @@ async fn a_learner_gets_a_snapshot_over_tcp() {
         node.group().purged() > 1
     };
     until("the logs are purged", async || nodes.iter().all(purged)).await;
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
+    let url = free_url().await;
     let id = nodes[0].add_member(vec![url.clone()], true).await.unwrap();
-    let joined = join(home.path(), "d", &format!("{members},d={url}"), listener).await;
+    let joined = join(home.path(), "d", &format!("{members},d={url}")).await;
     until("the learner is promoted", async || nodes[0].promote_member(id).await.is_ok()).await;
     assert!(home.path().join("d/current").exists(), "it got a snapshot");
     assert_eq!(read(&joined, "k/").await.len(), 300);
@@ -105,8 +112,7 @@ async fn members_are_added_promoted_and_removed_while_the_others_work() {
     // Through a follower, as through any member.
     let leader = nodes[0].status().leader_id;
     let follower = nodes.iter().position(|node| node.status().member_id != leader).unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
+    let url = free_url().await;
     let id = nodes[follower].add_member(vec![url.clone()], true).await.unwrap();
     assert!(list(&nodes[follower]).iter().any(|member| member.id == id && member.learner));
     let text = |refused: Result<(), Error>| refused.unwrap_err().to_string();
@@ -120,7 +126,7 @@ async fn members_are_added_promoted_and_removed_while_the_others_work() {
     assert_eq!(text(nodes[0].promote_member(id).await), early);
     assert_eq!(text(nodes[0].promote_member(7).await), "etcdserver: member not found");
 
-    let joined = join(home.path(), "d", &format!("{members},d={url}"), listener).await;
+    let joined = join(home.path(), "d", &format!("{members},d={url}")).await;
     assert!(joined.is_learner());
     until("the learner is promoted", async || match nodes[0].promote_member(id).await {
         Ok(()) => true,
