@@ -90,7 +90,7 @@ fn main() -> Result<()> {
     let state = &member.parts.state;
     for (what, flushed) in [("in memory", false), ("on disk", true)] {
         if flushed {
-            state.store.flush(state.tables.user)?;
+            state.store().flush(state.tables.user)?;
         }
         let query = RangeQuery::new(KeyRange::from_wire("key-0".into(), "key-00010000".into()));
         let (mut out, mut keys) = (Vec::with_capacity(8 << 20), 0);

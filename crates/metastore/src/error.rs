@@ -64,6 +64,29 @@ pub enum Error {
     Corrupt,
     #[error("etcdserver: member not found")]
     MemberNotFound,
+    #[error("etcdserver: member ID already exist")]
+    MemberExists,
+    #[error("etcdserver: Peer URLs already exists")]
+    PeerUrlsExist,
+    #[error("etcdserver: given member URLs are invalid")]
+    InvalidMemberUrls,
+    #[error("etcdserver: re-configuration failed due to not enough started members")]
+    NotEnoughStarted,
+    #[error("etcdserver: unhealthy cluster")]
+    Unhealthy,
+    #[error("etcdserver: can only promote a learner member")]
+    NotLearner,
+    #[error("etcdserver: can only promote a learner member which is in sync with leader")]
+    LearnerNotReady,
+    #[error("etcdserver: too many learner members in cluster")]
+    TooManyLearners,
+    #[error("etcdserver: rpc not supported for learner")]
+    NotForLearner,
+    /// The member cannot come back under its id.
+    #[error(
+        "member {member:x} has been removed from the cluster: its data directory is of no further use; to bring the machine back, add a new member and start it with an empty directory"
+    )]
+    Removed { member: u64 },
     #[error("etcdserver: no leader")]
     NoLeader,
     #[error("etcdserver: not leader")]
@@ -174,6 +197,7 @@ impl Error {
             | Error::RequestTooLarge
             | Error::FutureRead { .. }
             | Error::Limit { .. }
+            | Error::InvalidMemberUrls
             | Error::DowngradeFormat
             | Error::DowngradeTarget
             | Error::UnknownLevel { .. }
@@ -182,6 +206,13 @@ impl Error {
                 Code::NotFound
             }
             Error::LeaseExists
+            | Error::MemberExists
+            | Error::PeerUrlsExist
+            | Error::NotEnoughStarted
+            | Error::NotLearner
+            | Error::LearnerNotReady
+            | Error::TooManyLearners
+            | Error::NotForLearner
             | Error::NotLeader
             | Error::ClusterMismatch
             | Error::LockNotHeld { .. }
@@ -199,9 +230,12 @@ impl Error {
                 Code::ResourceExhausted
             }
             Error::Corrupt => Code::DataLoss,
-            Error::NoLeader | Error::LeaderChanged | Error::Stopped | Error::Timeout => {
-                Code::Unavailable
-            }
+            Error::NoLeader
+            | Error::LeaderChanged
+            | Error::Stopped
+            | Error::Timeout
+            | Error::Unhealthy
+            | Error::Removed { .. } => Code::Unavailable,
             Error::Conflict { .. } | Error::TooOld { .. } | Error::LockGivenUp { .. } => {
                 Code::Aborted
             }
@@ -243,6 +277,10 @@ mod tests {
             ),
             (Error::FutureRevision, 11, "etcdserver: mvcc: required revision is a future revision"),
             (Error::NoLeader, 14, "etcdserver: no leader"),
+            (Error::Unhealthy, 14, "etcdserver: unhealthy cluster"),
+            (Error::PeerUrlsExist, 9, "etcdserver: Peer URLs already exists"),
+            (Error::InvalidMemberUrls, 3, "etcdserver: given member URLs are invalid"),
+            (Error::NotForLearner, 9, "etcdserver: rpc not supported for learner"),
             (AuthError::PermissionDenied.into(), 7, "etcdserver: permission denied"),
             (AuthError::InvalidToken.into(), 16, "etcdserver: invalid auth token"),
             (AuthError::NotEnabled.into(), 9, "etcdserver: authentication is not enabled"),

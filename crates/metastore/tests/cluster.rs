@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use stele_engine::world::World;
 use stele_metastore::command::{Command, KeyRange, Put, RangeQuery};
-use stele_metastore::consensus::{Lane, PeerSettings, Transport, Unreached};
+use stele_metastore::consensus::{Lane, PeerSettings, Published, Transport, Unreached};
 use stele_metastore::node::{ClusterSettings, NodeSettings};
 use stele_metastore::peer::{PeerTransport, Roster};
 use stele_metastore::{Error, Floor, Node};
@@ -43,7 +43,7 @@ async fn transport(roster: &Roster) -> PeerTransport {
         tokio::time::sleep(Duration::from_millis(10)).await;
         listener = TcpListener::bind(address).await;
     }
-    PeerTransport::new(roster, listener.unwrap(), None)
+    PeerTransport::new(roster.cluster_id(), roster.member_id(), listener.unwrap(), None)
 }
 
 async fn open(home: &Path, name: &str, members: &str) -> Node {
@@ -57,9 +57,22 @@ pub async fn open_with(
     members: &str,
     change: impl Fn(&mut NodeSettings),
 ) -> Node {
+    open_tuned(home, name, members, |_| {}, change).await
+}
+
+/// Like `open_with`, with settings of the network that `tune` has changed.
+pub async fn open_tuned(
+    home: &Path,
+    name: &str,
+    members: &str,
+    tune: impl FnOnce(&mut PeerSettings),
+    change: impl Fn(&mut NodeSettings),
+) -> Node {
     let roster = Roster::parse(name, members).unwrap();
     let addresses = roster.members().map(|(id, _, url)| (id, url.to_string())).collect();
-    let peers = PeerSettings::new(addresses, Arc::new(transport(&roster).await));
+    let mut peers = PeerSettings::new(addresses, Arc::new(transport(&roster).await));
+    peers.published = Some(published(name));
+    tune(&mut peers);
     let mut settings = NodeSettings::new(home.join(name), World::real());
     settings.machine.engine.memory.cache_bytes = 1 << 20;
     // Makes flushes frequent, so that kills hit them too.
@@ -71,7 +84,11 @@ pub async fn open_with(
     Node::open(settings).await.unwrap()
 }
 
-async fn open_all(home: &Path, members: &str) -> Vec<Node> {
+pub fn published(name: &str) -> Published {
+    Published { name: name.into(), client_urls: vec![format!("http://clients/{name}")] }
+}
+
+pub async fn open_all(home: &Path, members: &str) -> Vec<Node> {
     let mut nodes = Vec::new();
     for name in NAMES {
         nodes.push(open(home, name, members).await);

@@ -95,7 +95,7 @@ async fn write_golden() {
         time_micros += 1_000_000;
         group.propose(encode(&command, time_micros)).await.unwrap().unwrap();
     }
-    parts.state.store.flush(parts.state.tables.user).unwrap();
+    parts.state.store().flush(parts.state.tables.user).unwrap();
     for command in after {
         time_micros += 1_000_000;
         group.propose(encode(&command, time_micros)).await.unwrap().unwrap();

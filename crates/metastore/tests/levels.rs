@@ -293,8 +293,8 @@ async fn a_key_that_no_entry_wrote_raises_the_alarm_and_stops_reads() {
         let parts = machine::open(&state, MachineSettings::default(), world, identity).unwrap();
         let mut commit = CommitBuilder::new();
         commit.table(parts.state.tables.user).row(b"rogue").set(VALUE, b"", 2, b"tail");
-        parts.state.store.apply_part(&commit.finish()).unwrap();
-        parts.state.store.flush(parts.state.tables.user).unwrap();
+        parts.state.store().apply_part(&commit.finish()).unwrap();
+        parts.state.store().flush(parts.state.tables.user).unwrap();
     }
     let node = open(dir.path()).await;
     let member = node.status().member_id;

@@ -11,6 +11,7 @@ mod golden;
 mod kill;
 mod levels;
 mod machine;
+mod members;
 mod memory;
 mod native;
 mod node;

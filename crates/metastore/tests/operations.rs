@@ -72,8 +72,8 @@ fn damage(state: &Path) {
     watermarks.buckets.0[5] ^= 1;
     let mut commit = CommitBuilder::new();
     parts.state.tables.push_meta(&mut commit, &watermarks, None, &[]);
-    parts.state.store.apply_part(&commit.finish()).unwrap();
-    parts.state.store.flush(parts.state.tables.user).unwrap();
+    parts.state.store().apply_part(&commit.finish()).unwrap();
+    parts.state.store().flush(parts.state.tables.user).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -16,6 +16,7 @@ use crate::config::{
 };
 use crate::error::{Error, Result};
 use crate::options::Options;
+use crate::resources::Resources;
 use crate::tablet::{FRAGMENTS_DIR, Publishing, Table};
 use crate::txn::Txn;
 use crate::workers::claims::{Claim, Work};
@@ -30,10 +31,24 @@ const COPY_BYTES: usize = 1 << 20;
 impl Store {
     /// Creates a checkpoint of the given tables, all at the same txn.
     pub fn checkpoint(&self, tables: &[TableId]) -> Result<Checkpoint> {
+        let tables = tables.iter().map(|&id| self.engine.tables.map.get(id));
+        Ok(self.pin(tables.collect::<Result<_>>()?)?.0)
+    }
+
+    /// Creates a checkpoint of all tables of a store without its own log. Returns
+    /// the index of the caller's log that it is as of.
+    pub fn checkpoint_at_index(&self) -> Result<(Checkpoint, u64)> {
+        if self.engine.log.external().is_none() {
+            return Err(Error::HasOwnLog);
+        }
+        self.pin(self.engine.tables.map.all().values().cloned().collect())
+    }
+
+    /// Creates a checkpoint of some tables. Also returns the index of the external
+    /// log that it is as of, if there is one.
+    fn pin(&self, mut tables: Vec<Arc<Table>>) -> Result<(Checkpoint, u64)> {
         self.check_open()?;
         let engine = &self.engine;
-        let mut tables: Vec<Arc<Table>> =
-            tables.iter().map(|&id| engine.tables.map.get(id)).collect::<Result<_>>()?;
         tables.sort_by_key(|table| table.id);
         tables.dedup_by_key(|table| table.id);
         // Exclude other flushes, so that no file has data from after the checkpoint.
@@ -47,6 +62,8 @@ impl Store {
                 tables.iter().map(|table| table.flushed()).max().unwrap_or(Txn::ZERO)
             }
         };
+        // Exact, because no other flush runs.
+        let index = self.flushed_index();
         // Nobody replaces files or drops a table until the references are counted.
         let _turns: Vec<Publishing<'_>> = tables.iter().map(|table| table.publish()).collect();
         let _keeping = engine.tables.keeping.lock();
@@ -55,7 +72,7 @@ impl Store {
         let checkpoint = configs.checkpoints.get(&configs.last_checkpoint);
         let checkpoint = checkpoint.expect("it was just created");
         engine.tables.fragments.keep(checkpoint.files());
-        Ok((**checkpoint).clone())
+        Ok(((**checkpoint).clone(), index))
     }
 
     /// Flushes the tables up to one txn, and returns it. The caller has claimed all
@@ -127,8 +144,51 @@ impl Store {
             }
         }
         files.sync_dir(&fragments).map_err(|e| Error::io("syncing", &fragments, e))?;
-        Manifest::create(world.files.clone(), dir, configs_of(checkpoint, &world))?;
+        let configs = configs_of(checkpoint, world.random.next_u64(), None);
+        Manifest::create(world.files.clone(), dir, configs)?;
         Store::open(dir, options, world)
+    }
+
+    /// Creates a store without its own log from a checkpoint as of `index`, and
+    /// opens it. The checkpoint's files are already in the fragments directory
+    /// ([`Store::fragments_dir`]) of `dir`, synced.
+    pub fn open_external_from(
+        dir: &Path,
+        (checkpoint, index): (&Checkpoint, u64),
+        options: Options,
+        world: World,
+        resources: Resources,
+    ) -> Result<Store> {
+        let fragments = Store::fragments_dir(dir);
+        if Manifest::load(&*world.files, dir)?.is_some() {
+            return Err(Error::DirectoryInUse { path: dir.to_path_buf() });
+        }
+        world.files.sync_dir(&fragments).map_err(|e| Error::io("syncing", &fragments, e))?;
+        let configs = configs_of(checkpoint, world.random.next_u64(), Some(index));
+        Manifest::create(world.files.clone(), dir, configs)?;
+        Store::open_external_with(dir, options, world, resources)
+    }
+
+    /// Returns the directory of the fragments of a store.
+    pub fn fragments_dir(dir: &Path) -> PathBuf {
+        dir.join(FRAGMENTS_DIR)
+    }
+}
+
+/// Returns the config of a new store with the tables of a checkpoint.
+fn configs_of(checkpoint: &Checkpoint, store_id: u64, flushed_index: Option<u64>) -> Configs {
+    let tables = checkpoint.tables.iter().map(|table| (table.id, loaded(table)));
+    let tablets = checkpoint.tables.iter().flat_map(|table| table.tablets.iter());
+    Configs {
+        store_id,
+        // At or above those of every file and txn in the checkpoint.
+        incarnation: checkpoint.epoch,
+        generation: checkpoint.epoch.max(checkpoint.txn.generation()),
+        last_tablet: tablets.map(|tablet| tablet.id.number).max().unwrap_or(0),
+        last_table: checkpoint.tables.iter().map(|table| table.id.0).max().unwrap_or(0),
+        tables: tables.collect(),
+        flushed_index,
+        ..Configs::default()
     }
 }
 
@@ -171,22 +231,6 @@ fn create_dir(files: &dyn Files, dir: &Path) -> Result<PathBuf> {
     match Manifest::load(files, dir)? {
         Some(_) => Err(Error::DirectoryInUse { path: dir.to_path_buf() }),
         None => Ok(fragments),
-    }
-}
-
-/// Returns the config of a new store with the tables of a checkpoint.
-fn configs_of(checkpoint: &Checkpoint, world: &World) -> Configs {
-    let tables = checkpoint.tables.iter().map(|table| (table.id, loaded(table)));
-    let tablets = checkpoint.tables.iter().flat_map(|table| table.tablets.iter());
-    Configs {
-        store_id: world.random.next_u64(),
-        // At or above those of every file and txn in the checkpoint.
-        incarnation: checkpoint.epoch,
-        generation: checkpoint.epoch.max(checkpoint.txn.generation()),
-        last_tablet: tablets.map(|tablet| tablet.id.number).max().unwrap_or(0),
-        last_table: checkpoint.tables.iter().map(|table| table.id.0).max().unwrap_or(0),
-        tables: tables.collect(),
-        ..Configs::default()
     }
 }
 

@@ -12,9 +12,15 @@ use stele_engine::AbortOnPanic;
 use tokio_stream::{Stream, StreamExt};
 
 use super::callers::Callers;
+use super::disk::failed;
+use super::install::Install;
 use super::log::RaftLog;
+use super::membership::AppliedMembers;
+use super::outgoing::{Outgoing, offload};
 use super::rules::Rules;
-use super::types::{EntryData, LogId, Snapshot, SnapshotMeta, StoredMembership, Types};
+use super::types::{
+    EntryData, LogId, Payload, Snapshot, SnapshotData, SnapshotMeta, StoredMembership, Types,
+};
 use super::{Committed, Machine, Position};
 
 /// The state machine as the Raft library sees it: a [`Machine`] and the callers
@@ -24,11 +30,17 @@ pub struct MachineAdapter<M: Machine> {
     callers: Arc<Callers<M::Answer>>,
     log: RaftLog,
     membership: StoredMembership,
+    /// The members as of the last entry applied.
+    members: Arc<AppliedMembers>,
     /// The entries whose callers wait here; 0 in a group of one.
     origin: u64,
     /// The last entry that may be purged.
     purge_target: Arc<AtomicU64>,
     rules: Rules,
+    /// The snapshots that are sent; `None` in a group of one.
+    outgoing: Option<Arc<Outgoing>>,
+    /// Whether blocking work runs on other threads.
+    offloads: bool,
 }
 
 impl<M: Machine> MachineAdapter<M> {
@@ -39,6 +51,7 @@ impl<M: Machine> MachineAdapter<M> {
     ) -> MachineAdapter<M> {
         let membership = log.membership_at(machine.applied().index);
         MachineAdapter {
+            members: Arc::new(AppliedMembers::new(0, membership.membership())),
             machine,
             callers,
             log,
@@ -46,19 +59,33 @@ impl<M: Machine> MachineAdapter<M> {
             origin: 0,
             purge_target: Arc::new(AtomicU64::new(u64::MAX)),
             rules: Rules::default(),
+            outgoing: None,
+            offloads: false,
         }
+    }
+
+    /// Lets snapshots be sent and received.
+    pub fn exchange_snapshots(&mut self, outgoing: Arc<Outgoing>, offloads: bool) {
+        (self.outgoing, self.offloads) = (Some(outgoing), offloads);
     }
 
     /// Makes this the machine of a member of a group of several.
     pub fn serve_member(&mut self, member: u64, purge_target: Arc<AtomicU64>, rules: Rules) {
         (self.origin, self.purge_target, self.rules) = (member, purge_target, rules);
+        self.members = Arc::new(AppliedMembers::new(member, self.membership.membership()));
     }
 
-    fn apply_one(
-        &mut self,
-        position: Position,
-        payload: EntryPayload<EntryData, u64, openraft::impls::BasicNode>,
-    ) -> io::Result<()> {
+    /// Returns the members as of the last entry applied, to be read at any time.
+    pub fn members(&self) -> Arc<AppliedMembers> {
+        self.members.clone()
+    }
+
+    fn set_membership(&mut self, membership: StoredMembership) {
+        self.members.set(membership.membership());
+        self.membership = membership;
+    }
+
+    fn apply_one(&mut self, position: Position, payload: Payload) -> io::Result<()> {
         let Position { index, term } = position;
         let began = self.log.now();
         let (ticket, proposals) = match payload {
@@ -67,7 +94,7 @@ impl<M: Machine> MachineAdapter<M> {
             }
             EntryPayload::Blank => (0, Arc::default()),
             EntryPayload::Membership(membership) => {
-                self.membership = StoredMembership::new(position.log_id(), membership);
+                self.set_membership(StoredMembership::new(position.log_id(), membership));
                 (0, Arc::default())
             }
         };
@@ -92,7 +119,7 @@ impl<M: Machine> MachineAdapter<M> {
 }
 
 impl<M: Machine> RaftStateMachine<Types> for MachineAdapter<M> {
-    type SnapshotData = ();
+    type SnapshotData = SnapshotData;
     type SnapshotBuilder = FlushedSnapshot;
 
     async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembership)> {
@@ -125,16 +152,38 @@ impl<M: Machine> RaftStateMachine<Types> for MachineAdapter<M> {
         FlushedSnapshot { log: self.log.clone(), flushed: self.machine.flushed().min(target) }
     }
 
-    async fn install_snapshot(&mut self, meta: &SnapshotMeta, _snapshot: ()) -> io::Result<()> {
-        Err(io::Error::new(
-            io::ErrorKind::Unsupported,
-            format!("snapshots cannot be installed: {meta}"),
-        ))
+    /// The machine's state is replaced first, atomically, then the log: if it is
+    /// interrupted in between, the log is replaced when it is opened.
+    async fn install_snapshot(
+        &mut self,
+        meta: &SnapshotMeta,
+        snapshot: SnapshotData,
+    ) -> io::Result<()> {
+        let (Some(staged), Some(last)) = (snapshot, &meta.last_log_id) else {
+            let why = format!("a snapshot has no data: {meta}");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        };
+        let position = Position::of(last);
+        let membership_at = meta.last_membership.log_id().as_ref().map(Position::of);
+        let install = Install {
+            position,
+            membership_at: membership_at.unwrap_or_default(),
+            membership: meta.last_membership.membership().clone(),
+        };
+        self.log.prepare_install(&install).map_err(|error| failed(&error))?;
+        let replace = move || staged.install(position);
+        offload(self.offloads, replace).await.map_err(|error| failed(&error))?;
+        self.log.install(install).await.map_err(|error| failed(&error))?;
+        self.set_membership(meta.last_membership.clone());
+        self.callers.set_applied(position.index);
+        Ok(())
     }
 
+    /// Returns up to where a snapshot is there or can be made.
     async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot>> {
-        let purged = self.log.purged();
-        Ok((purged.index > 0).then(|| self.log.snapshot_at(purged.index)))
+        let sent = self.outgoing.as_ref().and_then(|outgoing| outgoing.index());
+        let index = sent.unwrap_or(self.machine.flushed()).max(self.log.purged().index);
+        Ok((index > 0).then(|| self.log.snapshot_at(index)))
     }
 }
 
@@ -145,7 +194,7 @@ pub struct FlushedSnapshot {
 }
 
 impl RaftSnapshotBuilder<Types> for FlushedSnapshot {
-    type SnapshotData = ();
+    type SnapshotData = SnapshotData;
 
     async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
         Ok(self.log.snapshot_at(self.flushed.max(self.log.purged().index)))

@@ -4,10 +4,9 @@
 use std::collections::VecDeque;
 
 use openraft::EntryPayload;
-use openraft::impls::BasicNode;
 
 use super::Position;
-use super::types::{Entry, EntryData, Membership};
+use super::types::{Entry, Membership, Payload};
 
 /// The known entries.
 #[derive(Default)]
@@ -36,7 +35,7 @@ impl Entries {
     }
 
     /// Records an entry that follows the last one.
-    pub fn note(&mut self, position: Position, payload: &EntryPayload<EntryData, u64, BasicNode>) {
+    pub fn note(&mut self, position: Position, payload: &Payload) {
         if self.terms.last().is_none_or(|last| last.term != position.term) {
             self.terms.push(position);
         }

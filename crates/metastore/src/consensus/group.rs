@@ -21,7 +21,7 @@ use super::queue::Queue;
 use super::runtime::Runtime;
 use super::transport::Unreached;
 use super::watch;
-use super::{GroupSettings, GroupThreads, Machine};
+use super::{GroupSettings, GroupThreads, Machine, Member, MemberChange};
 use crate::error::{Error, Result};
 use crate::histogram::Histogram;
 use crate::phases::Phases;
@@ -215,17 +215,50 @@ impl<M: Machine> RaftGroup<M> {
         })
     }
 
-    /// Returns all members with their addresses for other members.
-    pub fn members(&self) -> Vec<(u64, String)> {
-        match &self.member {
-            Some(member) => member.members(),
-            None => vec![(self.shared.member, String::new())],
-        }
-    }
-
     /// Returns the time since another member was last known to lead.
     pub fn silence(&self) -> Duration {
         self.member.as_ref().map_or(Duration::ZERO, |member| member.silence())
+    }
+
+    /// Changes the members through the leader. Returns when this member has
+    /// applied the change.
+    pub async fn change_members(&self, change: MemberChange) -> Result<()> {
+        match &self.member {
+            Some(member) => member.change_members(change).await,
+            None => Err(Error::Config(
+                "this metastore runs alone: start it with --name and --initial-cluster to add \
+                 members"
+                    .into(),
+            )),
+        }
+    }
+
+    /// Returns the members as of the last entry applied; `None` in a group of one
+    /// that was started without addresses.
+    pub fn members(&self) -> Option<Arc<Vec<Member>>> {
+        self.member.as_ref().map(|member| match member.members() {
+            known if known.is_empty() => Arc::new(member.newest_members()),
+            known => known,
+        })
+    }
+
+    /// Returns the ids of all members and an address of each for other members.
+    pub fn addresses(&self) -> Vec<(u64, String)> {
+        let Some(members) = self.members() else {
+            return vec![(self.shared.member, String::new())];
+        };
+        let address = |member: &Member| member.record.peer_urls.first().cloned();
+        members.iter().map(|member| (member.id, address(member).unwrap_or_default())).collect()
+    }
+
+    /// Returns the last entry that is no longer in the log of a member of several.
+    pub fn purged(&self) -> u64 {
+        self.member.as_ref().map_or(0, |member| member.log.purged().index)
+    }
+
+    /// Returns whether this member does not vote.
+    pub fn is_learner(&self) -> bool {
+        self.member.as_ref().is_some_and(|member| member.is_learner())
     }
 
     /// Returns whether the group has other members.

@@ -22,7 +22,7 @@ impl<M: Machine> ClusterMember<M> {
             leader if leader == self.shared.member => self.hand_over(to).await,
             leader => {
                 let request = Request::MoveLeader(to).encode();
-                let call = self.peers.transport.call(leader, Lane::Client, request);
+                let call = self.outbox.call(leader, Lane::Client, request);
                 let called = timeout(self.peers.request_timeout, call).await;
                 let bytes = called.ok().and_then(|bytes| bytes.ok()).ok_or(Error::Timeout)?;
                 response::decode_moved(bytes).unwrap_or(Moved::TimedOut)

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use openraft::async_runtime::watch::WatchReceiver;
 use tokio::time::timeout;
 
 use super::Machine;
@@ -18,19 +17,10 @@ impl<M: Machine> ClusterMember<M> {
     /// Puts a question to another member's machine.
     pub async fn inquire(&self, member: u64, question: Bytes) -> Result<Bytes, Unreached> {
         let request = Request::Inquire(question).encode();
-        let call = self.peers.transport.call(member, Lane::Client, request);
+        let call = self.outbox.call(member, Lane::Client, request);
         let late = |_| Unreached::Unknown(format!("no answer within {INQUIRY_MAX:?}"));
         let bytes = timeout(INQUIRY_MAX, call).await.map_err(late)??;
         let unknown = || Unreached::Unknown("the member does not know the question".to_string());
         response::decode_answer(bytes).ok().flatten().ok_or_else(unknown)
-    }
-
-    /// Returns all members with their addresses, as of the newest membership in
-    /// the log.
-    pub fn members(&self) -> Vec<(u64, String)> {
-        let metrics = self.raft.metrics();
-        let metrics = metrics.borrow_watched();
-        let nodes = metrics.membership_config.nodes();
-        nodes.map(|(id, node)| (*id, node.addr.clone())).collect()
     }
 }

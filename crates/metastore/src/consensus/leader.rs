@@ -7,13 +7,13 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use openraft::errors::{ClientWriteError, Fatal, RaftError};
-use openraft::impls::BasicNode;
 use openraft::{Config, Raft, SnapshotPolicy};
 use stele_engine::world::Clock;
 
 use super::apply::MachineAdapter;
 use super::group::{GroupShared, Ready};
 use super::log::RaftLog;
+use super::membership::MemberRecord;
 use super::network::Network;
 use super::queue::{ProposalBatch, refuse};
 use super::record;
@@ -79,11 +79,16 @@ impl<M: Machine> Leader<M> {
         let pristine = log.is_pristine();
         let adapter = MachineAdapter::new(machine.clone(), shared.callers.clone(), log.clone());
         let config = Arc::new(config()?);
-        let network = Network { member: settings.member, transport: None, rules: settings.rules };
+        let network = Network {
+            member: settings.member,
+            outbox: None,
+            outgoing: None,
+            rules: settings.rules,
+        };
         let raft = Raft::new(settings.member, config, network, log.clone(), adapter).await;
         let raft = raft.map_err(|error| fatal(&shared, &error))?;
         if pristine {
-            let members = BTreeMap::from([(settings.member, BasicNode::default())]);
+            let members = BTreeMap::from([(settings.member, MemberRecord::default())]);
             raft.initialize(members).await.map_err(|error| {
                 Error::Internal(format!("bootstrapping the Raft group: {error}"))
             })?;

@@ -3,7 +3,7 @@
 //! they are purged, because other members may still need them; in a group of
 //! one, until they are applied. `disk` writes them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
@@ -12,17 +12,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use openraft::impls::BasicNode;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use openraft::{EntryPayload, OptionalSend};
 use stele_engine::fatal::Mutex;
 use stele_engine::log::{self, LogReader, LogWriter};
-use stele_engine::world::{Clock, DirLock};
+use stele_engine::world::{Clock, DirLock, Files};
 use tokio::sync::{mpsc, oneshot};
 
 use super::disk::{self, Append, Job, LogDisk, LogIo, failed};
 use super::entries::Entries;
 use super::head::Head;
+use super::install::Install;
+use super::membership::MemberRecord;
 use super::record::{HardState, encode_entry, proposals_bytes};
 use super::replay::{Replay, check};
 use super::types::{
@@ -47,6 +48,7 @@ pub struct RaftLog {
     /// Whether entries are kept after they are applied, until they are purged.
     keeps_applied: bool,
     dir: Arc<PathBuf>,
+    files: Arc<dyn Files>,
     clock: Arc<dyn Clock>,
 }
 
@@ -110,15 +112,35 @@ impl RaftLog {
             Some(bytes) => HardState::decode(bytes.clone())
                 .map_err(|what| stele_engine::Error::data_loss(&log_dir, 0, what))?,
         };
-        let entries = replay.finish(&state);
+        let mut entries = replay.finish(&state)?;
+        // The machine installed a snapshot, and the log was not replaced any more.
+        let install = Install::read(&*files, dir)?;
+        let install = install.filter(|install| {
+            install.position == applied && install.position.index > state.purged.index
+        });
+        let (mut state, mut cut) = (state, false);
+        if let Some(install) = &install {
+            cut = install.conflicts_with(&entries);
+            state = install.state(&state);
+            install.apply_to(&mut entries);
+        }
         check(dir, settings.member, &state, &entries, applied)?;
         let incarnation = end.incarnation + 1;
         let secret = settings.world.random.next_u64();
-        let writer = LogWriter::start(files, &log_dir, incarnation, secret, end, &settings.log)?;
+        let log_files = files.clone();
+        let writer =
+            LogWriter::start(log_files, &log_dir, incarnation, secret, end, &settings.log)?;
         let clock = settings.world.clock.clone();
         progress.last.store(entries.last.index, Ordering::Release);
         progress.synced.send_replace(entries.last.index);
-        let disk = LogDisk { writer, head, progress: progress.clone(), clock: clock.clone() };
+        let mut disk = LogDisk { writer, head, progress: progress.clone(), clock: clock.clone() };
+        if install.is_some() {
+            if cut {
+                disk.truncate_after(applied.index)?;
+            }
+            disk.purge(&state.encode(), applied.index)?;
+            progress.synced.send_replace(entries.last.index);
+        }
         let inner = Inner { state, entries, _lock: lock };
         Ok(RaftLog {
             inner: Arc::new(Mutex::new(inner)),
@@ -126,6 +148,7 @@ impl RaftLog {
             progress,
             keeps_applied,
             dir: Arc::new(dir.clone()),
+            files,
             clock,
         })
     }
@@ -215,7 +238,50 @@ impl RaftLog {
     pub fn snapshot_at(&self, index: u64) -> Snapshot {
         let last_membership = self.membership_at(index);
         let last_log_id = self.inner.lock().entries.position(index).log_id();
-        Snapshot { meta: SnapshotMeta { last_log_id, last_membership }, snapshot: () }
+        Snapshot { meta: SnapshotMeta { last_log_id, last_membership }, snapshot: None }
+    }
+
+    /// Returns the position of an entry, and the membership in force there.
+    pub fn position_and_membership(&self, index: u64) -> (Position, StoredMembership) {
+        let position = self.inner.lock().entries.position(index);
+        (position, self.membership_at(index))
+    }
+
+    /// Stores durably that a snapshot is about to replace the machine's state.
+    pub fn prepare_install(&self, install: &Install) -> Result<()> {
+        install.write(&*self.files, &self.dir)
+    }
+
+    /// Lets the log begin after a snapshot that the machine has installed.
+    pub async fn install(&self, install: Install) -> Result<()> {
+        let (state, cut) = {
+            let inner = self.inner.lock();
+            (install.state(&inner.state), install.conflicts_with(&inner.entries))
+        };
+        let (bytes, index) = (state.encode(), install.position.index);
+        self.with_disk(move |disk| {
+            if cut {
+                disk.truncate_after(index)?;
+            }
+            disk.purge(&bytes, index)
+        })
+        .await??;
+        let mut inner = self.inner.lock();
+        inner.state = state;
+        install.apply_to(&mut inner.entries);
+        self.progress.last.store(inner.entries.last.index, Ordering::Release);
+        self.progress.synced.send_if_modified(|synced| {
+            let before = std::mem::replace(synced, index.max(*synced));
+            before < index
+        });
+        Ok(())
+    }
+
+    /// Returns all members that the log has ever had, as far as it reaches.
+    pub fn members_ever(&self) -> BTreeSet<u64> {
+        let memberships = &self.inner.lock().entries.memberships;
+        let ids = memberships.iter().flat_map(|(_, membership)| membership.nodes());
+        ids.map(|(id, _)| *id).collect()
     }
 
     /// Returns the voters in force after the entry at `index`.
@@ -239,7 +305,7 @@ impl RaftLog {
         let state = HardState { vote: Some(Vote::new(term, member)), ..state };
         let log_id = Position { index: last.index + 1, term }.log_id();
         let log_id = log_id.ok_or_else(|| Error::Internal("an entry has index 0".into()))?;
-        let members = BTreeMap::from([(member, BasicNode::default())]);
+        let members = BTreeMap::from([(member, MemberRecord::default())]);
         let payload = EntryPayload::Membership(Membership::from(members));
         let mut disk = disk.lock();
         disk.save(&state.encode())?;
@@ -496,7 +562,7 @@ mod tests {
     }
 
     fn membership(voter: u64) -> Membership {
-        Membership::from(std::collections::BTreeMap::from([(voter, BasicNode::default())]))
+        Membership::from(std::collections::BTreeMap::from([(voter, MemberRecord::default())]))
     }
 
     #[test]
@@ -570,7 +636,7 @@ mod tests {
     async fn a_survivor_of_three_members_leads_alone_after_its_recovery() {
         let sim = SimFiles::new(1);
         let log = open(&sim, Position::default());
-        let three = BTreeMap::from([1, 2, 3].map(|member| (member, BasicNode::default())));
+        let three = BTreeMap::from([1, 2, 3].map(|member| (member, MemberRecord::default())));
         let voters = Entry {
             log_id: LogId::new(CommittedLeaderId::new(1), 0),
             payload: EntryPayload::Membership(Membership::from(three)),
@@ -593,6 +659,40 @@ mod tests {
         group.propose(Bytes::from_static(b"c")).await.unwrap();
         assert_eq!(machine.0.lock().1, ["a", "b", "c"]);
         group.close().await.unwrap();
+    }
+
+    #[test]
+    fn a_log_begins_after_a_snapshot_also_if_installing_it_was_interrupted() {
+        let at = |index, term| Position { index, term };
+        for (finished, last) in [(true, 2), (false, 2), (true, 5), (false, 5)] {
+            let sim = SimFiles::new(1);
+            let log = open(&sim, at(0, 0));
+            append(&log, (1..=last).map(|index| entry(index, 1, "old")).collect());
+            let install =
+                Install { position: at(4, 3), membership_at: at(3, 2), membership: membership(8) };
+            log.prepare_install(&install).unwrap();
+            if finished {
+                now(log.install(install));
+                append(&log, vec![entry(5, 3, "new")]);
+            }
+            drop(log);
+            let mut sim = sim.crash();
+            // Before the machine's state was replaced, nothing has changed.
+            if !finished {
+                let log = open(&sim, at(2, 1));
+                assert_eq!(log.last(), at(last, 1));
+                drop(log);
+                sim = sim.crash();
+                let log = open(&sim, at(4, 3));
+                assert_eq!((log.last(), log.purged()), (at(4, 3), at(4, 3)));
+                append(&log, vec![entry(5, 3, "new")]);
+                drop(log);
+                sim = sim.crash();
+            }
+            let log = open(&sim, at(4, 3));
+            assert_eq!((log.last(), read(&log)), (at(5, 3), vec![(5, 3, "new".to_string())]));
+            assert_eq!(log.membership_at(4).membership(), &membership(8));
+        }
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! The state machine that a group drives.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use super::GroupStatus;
+use super::incoming;
+use super::snapshot::{Checkpoint, SnapshotFile, Staging};
 use crate::error::Error;
 
 /// A position in the log. The first entry has index 1; the default precedes it.
@@ -54,6 +57,24 @@ pub trait Machine: Send + Sync + 'static {
     fn inquire(&self, _question: Bytes, _group: GroupStatus) -> Bytes {
         Bytes::new()
     }
+
+    /// Keeps the state as of the last entry that is on disk, to be sent to other
+    /// members.
+    fn checkpoint(&self) -> Result<Arc<dyn Checkpoint>, Error> {
+        incoming::unsupported()
+    }
+
+    /// Prepares to receive the state of another member.
+    fn receive(
+        self: Arc<Self>,
+        _description: Bytes,
+        _files: Vec<SnapshotFile>,
+    ) -> Result<Box<dyn Staging>, Error> {
+        incoming::unsupported()
+    }
+
+    /// Removes what an installed state has replaced. Called now and then.
+    fn tidy(&self) {}
 
     /// Called when the group closes: an `apply` that is blocked must give up.
     fn close(&self) {}

@@ -2,6 +2,7 @@
 //! those of a follower go to the leader in batches, and are answered when this
 //! member applies them.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use openraft::async_runtime::watch::WatchReceiver;
 use openraft::errors::ClientWriteError;
-use openraft::impls::{BasicNode, ProgressResponder};
+use openraft::impls::ProgressResponder;
 use openraft::vote::leader_id_std::CommittedLeaderId;
 use openraft::{Config, Instant as _, Raft, ReadPolicy, ServerState, SnapshotPolicy};
 use stele_engine::fatal::Mutex;
@@ -20,21 +21,22 @@ use tokio::time::{Instant, timeout};
 
 use super::apply::MachineAdapter;
 use super::group::GroupShared;
+use super::incoming::Incoming;
 use super::log::RaftLog;
+use super::membership::{AppliedMembers, Member, MemberRecord, members_of};
 use super::message::{Placed, Request, entry_data, response};
 use super::network::Network;
+use super::outbox::{Outbox, REMOVED};
+use super::outgoing::Outgoing;
 use super::queue::ProposalBatch;
 use super::settings::PeerSettings;
 use super::transport::{Inbox, Lane, Unreached};
-use super::types::{EntryData, Types};
-use super::{GroupSettings, Machine};
+use super::types::{EntryData, Types, Vote};
+use super::{GroupSettings, GroupThreads, Machine};
 use crate::error::{Error, Result};
 
 /// The maximum number of entries that are proposed and not answered.
 const IN_FLIGHT_MAX: u32 = 64;
-/// Entries that are applied but never purged. The library panics if a purge
-/// passes an entry that is queued to be applied (openraft issue 2116).
-const PURGE_MARGIN: u64 = 1000;
 /// How long closing waits for entries in flight.
 const CLOSE_WAIT: Duration = Duration::from_secs(1);
 /// The pause before a request is sent to a leader again.
@@ -47,8 +49,21 @@ pub struct ClusterMember<M: Machine> {
     pub(super) shared: Arc<GroupShared<M>>,
     pub(super) machine: Arc<M>,
     pub(super) raft: Raft<Types, MachineAdapter<M>>,
-    log: RaftLog,
+    pub(super) log: RaftLog,
     pub(super) peers: PeerSettings,
+    pub(super) outbox: Arc<Outbox>,
+    /// The members as of the last entry applied.
+    members: Arc<AppliedMembers>,
+    /// All members that this one has ever seen in a membership.
+    seen: Mutex<BTreeSet<u64>>,
+    /// The snapshots that are sent to others.
+    outgoing: Arc<Outgoing>,
+    /// The snapshot that is being received.
+    pub(super) incoming: tokio::sync::Mutex<Option<Incoming>>,
+    /// Whether blocking work runs on other threads.
+    pub(super) offloads: bool,
+    /// Held by the change of members in progress.
+    pub(super) changing: tokio::sync::Mutex<()>,
     rules: super::Rules,
     clock: Arc<dyn Clock>,
     ticket: AtomicU64,
@@ -74,11 +89,21 @@ impl<M: Machine> ClusterMember<M> {
         let mut adapter = MachineAdapter::new(machine.clone(), shared.callers.clone(), log.clone());
         let purge_target = Arc::new(AtomicU64::new(0));
         adapter.serve_member(settings.member, purge_target.clone(), settings.rules);
+        let members = adapter.members();
+        let outbox = Arc::new(Outbox::new(peers.transport.clone()));
+        let source = machine.clone();
+        let source = Box::new(move || source.checkpoint());
+        let offloads = settings.threads != GroupThreads::Current;
+        let rate = peers.snapshot_bytes_per_second;
+        let outgoing = Arc::new(Outgoing::new(source, log.clone(), rate, offloads));
+        adapter.exchange_snapshots(outgoing.clone(), offloads);
         let network = Network {
             member: settings.member,
-            transport: Some(peers.transport.clone()),
+            outbox: Some(outbox.clone()),
+            outgoing: Some(outgoing.clone()),
             rules: settings.rules,
         };
+        let seen = log.members_ever();
         let config = Arc::new(config(&peers, settings.rules)?);
         let raft = Raft::new(settings.member, config, network, log.clone(), adapter).await;
         let raft = raft.map_err(|error| Error::Internal(format!("starting Raft: {error}")))?;
@@ -95,11 +120,19 @@ impl<M: Machine> ClusterMember<M> {
             reader_arrived: Notify::new(),
             heard: Mutex::new(Instant::now()),
             purge_target,
+            outbox,
+            members,
+            seen: Mutex::new(seen),
+            outgoing,
+            incoming: tokio::sync::Mutex::default(),
+            offloads,
+            changing: tokio::sync::Mutex::default(),
             peers,
         });
-        if pristine {
+        if pristine && !member.peers.joining {
             member.bootstrap().await?;
         }
+        member.follow_membership();
         let transport = member.peers.transport.clone();
         transport.serve(Arc::new(Receiver(member.clone())));
         Ok(member)
@@ -107,9 +140,8 @@ impl<M: Machine> ClusterMember<M> {
 
     /// Creates the group. All members do so alike, with the same first entry.
     async fn bootstrap(&self) -> Result<()> {
-        let node = |(id, address): (&u64, &String)| (*id, BasicNode { addr: address.clone() });
-        let members: std::collections::BTreeMap<u64, BasicNode> =
-            self.peers.members.iter().map(node).collect();
+        let record = |(id, address): (&u64, &String)| (*id, MemberRecord::at(address));
+        let members: BTreeMap<u64, MemberRecord> = self.peers.members.iter().map(record).collect();
         self.raft
             .initialize(members)
             .await
@@ -122,6 +154,7 @@ impl<M: Machine> ClusterMember<M> {
         let mut tasks = JoinSet::new();
         tasks.spawn(self.clone().watch());
         tasks.spawn(self.clone().confirm_reads());
+        tasks.spawn(self.clone().publish());
         let served = self.submit_batches().await;
         drop(tasks);
         let why = served.as_ref().err().cloned().unwrap_or(Error::Stopped);
@@ -220,7 +253,7 @@ impl<M: Machine> ClusterMember<M> {
 
     async fn forward(&self, leader: u64, data: &EntryData) -> Placed {
         let request = Request::Forward(data.clone()).encode();
-        match self.peers.transport.call(leader, Lane::Client, request).await {
+        match self.outbox.call(leader, Lane::Client, request).await {
             Ok(bytes) => response::decode_placed(bytes).unwrap_or(Placed::Unknown),
             Err(Unreached::NotSent(_)) => Placed::Refused,
             Err(Unreached::Unknown(_)) => Placed::Unknown,
@@ -325,7 +358,7 @@ impl<M: Machine> ClusterMember<M> {
             return None;
         }
         let request = Request::ReadIndex.encode();
-        let bytes = self.peers.transport.call(leader, Lane::Client, request).await.ok()?;
+        let bytes = self.outbox.call(leader, Lane::Client, request).await.ok()?;
         response::decode_read_index(bytes).ok()?
     }
 
@@ -350,7 +383,7 @@ impl<M: Machine> ClusterMember<M> {
                     None
                 } else {
                     let request = Request::Ask(question.clone()).encode();
-                    let called = self.peers.transport.call(leader, Lane::Client, request).await;
+                    let called = self.outbox.call(leader, Lane::Client, request).await;
                     called.ok().and_then(|bytes| response::decode_answer(bytes).ok().flatten())
                 };
                 match answer {
@@ -402,7 +435,7 @@ impl<M: Machine> ClusterMember<M> {
             Some(to) => to,
             None => self.best_follower().ok_or(Error::NotLeader)?,
         };
-        if !self.peers.members.contains_key(&to) {
+        if !self.voters().contains(&to) {
             return Err(Error::MemberNotFound);
         }
         if self.shared.leader.load(Ordering::Acquire) != self.shared.member {
@@ -412,11 +445,69 @@ impl<M: Machine> ClusterMember<M> {
         triggered.map_err(|error| Error::Internal(error.to_string()))
     }
 
+    /// Returns the voters of the newest membership in the log.
+    pub(super) fn voters(&self) -> BTreeSet<u64> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        metrics.membership_config.membership().voter_ids().collect()
+    }
+
+    /// Returns the members as of the last entry applied.
+    pub fn members(&self) -> Arc<Vec<Member>> {
+        self.members.all()
+    }
+
+    /// Returns whether this member does not vote. In a new group, the members vote
+    /// before they have applied the entry that says so.
+    pub fn is_learner(&self) -> bool {
+        self.members.is_learner() && (self.peers.joining || self.shared.callers.applied() > 0)
+    }
+
+    /// Returns the members of the newest membership in the log; those of the
+    /// settings before there is any.
+    pub fn newest_members(&self) -> Vec<Member> {
+        let metrics = self.raft.metrics();
+        let members = members_of(metrics.borrow_watched().membership_config.membership());
+        if !members.is_empty() {
+            return members;
+        }
+        let member = |(id, address): (&u64, &String)| Member {
+            id: *id,
+            record: MemberRecord::at(address),
+            learner: false,
+        };
+        self.peers.members.iter().map(member).collect()
+    }
+
+    /// Returns the vote of this member if it is newer than that of a leader.
+    pub(super) fn newer_vote(&self, leader: Vote) -> Option<Vote> {
+        let metrics = self.raft.metrics();
+        let vote = metrics.borrow_watched().vote;
+        (vote > leader).then_some(vote)
+    }
+
+    /// Lets requests reach the members of the newest membership.
+    fn follow_membership(&self) {
+        let members = self.newest_members();
+        self.seen.lock().extend(members.iter().map(|member| member.id));
+        self.outbox.set_members(&members);
+    }
+
+    /// Returns whether a member has been removed, as far as this one knows.
+    fn is_removed(&self, member: u64) -> bool {
+        let members = self.members();
+        !members.is_empty()
+            && members.iter().all(|other| other.id != member)
+            && self.newest_members().iter().all(|other| other.id != member)
+            && self.seen.lock().contains(&member)
+    }
+
     pub(super) fn best_follower(&self) -> Option<u64> {
+        let voters = self.voters();
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         let others = metrics.replication.as_ref()?.iter();
-        let others = others.filter(|(id, _)| **id != self.shared.member);
+        let others = others.filter(|(id, _)| **id != self.shared.member && voters.contains(id));
         others.max_by_key(|(_, matched)| **matched).map(|(id, _)| *id)
     }
 
@@ -429,11 +520,15 @@ impl<M: Machine> ClusterMember<M> {
         let mut unsynced = Unsynced::default();
         loop {
             let changed = timeout(self.peers.heartbeat, metrics.changed()).await;
+            self.follow_membership();
             let (failed, leader, term) = self.observe();
             // A library that has panicked reports nothing.
             let ended = matches!(changed, Ok(Err(_)));
             let ended = ended.then(|| Error::Internal("Raft has ended unexpectedly".into()));
-            if let Some(error) = failed.or(ended) {
+            let removed = leader == 0 && self.outbox.is_refused_by_majority(&self.voters())
+                || self.is_removed(self.shared.member);
+            let removed = removed.then_some(Error::Removed { member: self.shared.member });
+            if let Some(error) = failed.or(ended).or(removed) {
                 tracing::error!(%error, "the Raft group has stopped");
                 self.shared.set_leader(0, term, false);
                 self.shared.callers.set_failure(error.clone());
@@ -469,7 +564,7 @@ impl<M: Machine> ClusterMember<M> {
         self.heard.lock().elapsed()
     }
 
-    fn synced(&self) -> u64 {
+    pub(super) fn synced(&self) -> u64 {
         *self.shared.log.synced.borrow()
     }
 
@@ -497,7 +592,15 @@ impl<M: Machine> ClusterMember<M> {
 
     /// Purges the part of the log that no member is likely to need.
     async fn purge(&self) {
-        let wanted = purge_max(self.machine.flushed(), self.shared.callers.applied());
+        self.machine.tidy();
+        self.outgoing.release_idle();
+        let wanted = purge_max(
+            self.machine.flushed(),
+            self.shared.callers.applied(),
+            self.peers.log_kept_entries,
+        );
+        // A snapshot that is being sent ends where the log must go on.
+        let wanted = wanted.min(self.outgoing.index().unwrap_or(u64::MAX));
         let target = self.log.purgeable(wanted, self.peers.log_kept_bytes);
         if target > self.log.purged().index {
             self.purge_target.store(target, Ordering::Release);
@@ -566,13 +669,21 @@ impl<M: Machine> ClusterMember<M> {
     /// Returns the response, or `None` if the library has stopped.
     async fn handle(&self, from: u64, request: Request) -> Option<Bytes> {
         let raft = &self.raft;
+        // A member that joins does not know its id.
+        if from == 0 && !matches!(request, Request::Members) {
+            return None;
+        }
+        if self.is_removed(from) {
+            return Some(Bytes::from_static(REMOVED));
+        }
         Some(match request {
             Request::Append(append) => {
                 let answer = raft.append_entries(append).await.ok()?;
                 if !matches!(answer, openraft::raft::AppendEntriesResponse::HigherVote(_)) {
                     *self.heard.lock() = Instant::now();
                 }
-                response::append(&answer)
+                // One entry creates the group.
+                response::append(&answer, self.log.last().index <= 1)
             }
             Request::Vote(vote) => response::vote(&raft.vote(vote).await.ok()?),
             Request::PreVote(vote) => response::vote(&raft.pre_vote(vote).await.ok()?),
@@ -589,6 +700,13 @@ impl<M: Machine> ClusterMember<M> {
                 response::answer(Some(answer))
             }
             Request::MoveLeader(to) => response::moved(self.hand_over(to).await),
+            Request::Change(change) => self.change_as_leader(change).await.encode(),
+            Request::Members => response::members(&self.newest_members()),
+            Request::SnapshotBegin(begin) => self.begin_snapshot(from, begin).await.encode(),
+            Request::SnapshotChunk(chunk) => self.write_snapshot(from, chunk).await.encode(),
+            Request::SnapshotEnd { vote, position } => {
+                self.end_snapshot(from, vote, position).await.encode()
+            }
         })
     }
 
@@ -601,8 +719,8 @@ impl<M: Machine> ClusterMember<M> {
 }
 
 /// Returns the last entry that may be purged.
-fn purge_max(flushed: u64, applied: u64) -> u64 {
-    flushed.min(applied.saturating_sub(PURGE_MARGIN))
+fn purge_max(flushed: u64, applied: u64, kept: u64) -> u64 {
+    flushed.min(applied.saturating_sub(kept))
 }
 
 fn config(peers: &PeerSettings, rules: super::Rules) -> Result<Config> {
@@ -636,7 +754,7 @@ mod tests {
         for (flushed, applied, purged) in
             [(0, 0, 0), (900, 900, 0), (5000, 5000, 4000), (4999, 6000, 4999), (7000, 6000, 5000)]
         {
-            assert_eq!(purge_max(flushed, applied), purged);
+            assert_eq!(purge_max(flushed, applied, 1000), purged);
         }
     }
 

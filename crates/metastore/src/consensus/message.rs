@@ -10,8 +10,13 @@ use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, VoteRequest, V
 use openraft::raft::{TransferLeaderError, TransferLeaderRequest};
 
 use super::Position;
+use super::change::MemberChange;
+use super::membership::{
+    Member, get_members, get_membership, is_plain, put_members, put_membership,
+};
 use super::record::{Decoded, decode_entry, encode_entry};
-use super::types::{Entry, EntryData, LogId, Types, Vote};
+use super::snapshot::SnapshotFile;
+use super::types::{Entry, EntryData, LogId, StoredMembership, Types, Vote};
 
 const APPEND: u8 = 1;
 const VOTE: u8 = 2;
@@ -20,6 +25,11 @@ const TRANSFER: u8 = 4;
 const FORWARD: u8 = 5;
 const READ_INDEX: u8 = 6;
 const ASK: u8 = 7;
+const CHANGE: u8 = 8;
+const MEMBERS: u8 = 9;
+const SNAPSHOT_BEGIN: u8 = 10;
+const SNAPSHOT_CHUNK: u8 = 11;
+const SNAPSHOT_END: u8 = 12;
 const INQUIRE: u8 = 16;
 const MOVE_LEADER: u8 = 17;
 
@@ -39,6 +49,50 @@ pub enum Request {
     Inquire(Bytes),
     /// Asks the leader to hand over to a member; to any if it is 0.
     MoveLeader(u64),
+    /// A change of the members, for the leader.
+    Change(MemberChange),
+    /// Asks any member for the members, on behalf of one that joins.
+    Members,
+    SnapshotBegin(SnapshotBegin),
+    SnapshotChunk(SnapshotChunk),
+    /// All files were received: asks to install the snapshot at this position.
+    SnapshotEnd {
+        vote: Vote,
+        position: Position,
+    },
+}
+
+/// Announces a snapshot.
+pub struct SnapshotBegin {
+    pub vote: Vote,
+    /// The entry that it is as of.
+    pub position: Position,
+    pub membership: StoredMembership,
+    pub description: Bytes,
+    pub files: Vec<SnapshotFile>,
+}
+
+/// A piece of a file of a snapshot.
+pub struct SnapshotChunk {
+    pub position: Position,
+    pub file: u32,
+    pub offset: u64,
+    pub bytes: Bytes,
+}
+
+/// The response to all messages about a snapshot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SnapshotReply {
+    /// The next piece to send: a file and an offset. After the last file, the
+    /// snapshot is complete.
+    Next {
+        file: u32,
+        offset: u64,
+    },
+    /// The vote of the receiver, which has the snapshot or does not need it, or
+    /// knows a later leader.
+    Vote(Vote),
+    Failed(String),
 }
 
 /// What became of forwarded proposals.
@@ -102,6 +156,26 @@ impl Request {
                 out.put_u8(MOVE_LEADER);
                 out.put_u64_le(*to);
             }
+            Request::Change(change) => {
+                out.put_u8(CHANGE);
+                change.put(&mut out);
+            }
+            Request::Members => out.put_u8(MEMBERS),
+            Request::SnapshotBegin(begin) => begin.put(&mut out),
+            Request::SnapshotChunk(chunk) => {
+                out.reserve(chunk.bytes.len() + 40);
+                out.put_u8(SNAPSHOT_CHUNK);
+                put_position(&mut out, chunk.position);
+                out.put_u32_le(chunk.file);
+                out.put_u64_le(chunk.offset);
+                out.put_u32_le(crc32c::crc32c(&chunk.bytes));
+                out.extend_from_slice(&chunk.bytes);
+            }
+            Request::SnapshotEnd { vote, position } => {
+                out.put_u8(SNAPSHOT_END);
+                put_vote(&mut out, vote);
+                put_position(&mut out, *position);
+            }
         }
         out.into()
     }
@@ -124,7 +198,97 @@ impl Request {
             ASK => Request::Ask(bytes),
             INQUIRE => Request::Inquire(bytes),
             MOVE_LEADER => Request::MoveLeader(get_u64(&mut bytes)?),
+            CHANGE => Request::Change(MemberChange::get(&mut bytes)?),
+            MEMBERS => Request::Members,
+            SNAPSHOT_BEGIN => Request::SnapshotBegin(SnapshotBegin::get(&mut bytes)?),
+            SNAPSHOT_CHUNK => {
+                let position = get_position(&mut bytes)?;
+                let file = get_u32(&mut bytes)?;
+                let offset = get_u64(&mut bytes)?;
+                if get_u32(&mut bytes)? != crc32c::crc32c(&bytes) {
+                    return Err("the checksum of a piece of a snapshot is wrong");
+                }
+                Request::SnapshotChunk(SnapshotChunk { position, file, offset, bytes })
+            }
+            SNAPSHOT_END => {
+                let vote = get_vote(&mut bytes)?;
+                Request::SnapshotEnd { vote, position: get_position(&mut bytes)? }
+            }
             _ => return Err("unknown kind of message"),
+        })
+    }
+}
+
+impl SnapshotBegin {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.put_u8(SNAPSHOT_BEGIN);
+        put_vote(out, &self.vote);
+        put_position(out, self.position);
+        put_log_id(out, self.membership.log_id().as_ref());
+        out.put_u8(u8::from(is_plain(self.membership.membership())));
+        put_membership(out, self.membership.membership());
+        out.put_u32_le(u32::try_from(self.description.len()).expect("a description is small"));
+        out.extend_from_slice(&self.description);
+        out.put_u32_le(u32::try_from(self.files.len()).expect("a snapshot has few files"));
+        for file in &self.files {
+            out.put_u16_le(u16::try_from(file.name.len()).expect("names of files are short"));
+            out.extend_from_slice(file.name.as_bytes());
+            out.put_u64_le(file.bytes);
+        }
+    }
+
+    fn get(bytes: &mut Bytes) -> Decoded<SnapshotBegin> {
+        let vote = get_vote(bytes)?;
+        let position = get_position(bytes)?;
+        let membership_at = get_log_id(bytes)?;
+        let plain = get_u8(bytes)? != 0;
+        let membership = StoredMembership::new(membership_at, get_membership(bytes, plain)?);
+        let length = get_u32(bytes)? as usize;
+        if bytes.remaining() < length {
+            return Err(TRUNCATED);
+        }
+        let description = bytes.split_to(length);
+        let mut files = Vec::new();
+        for _ in 0..get_u32(bytes)? {
+            let length = usize::from(bytes.try_get_u16_le().map_err(|_| TRUNCATED)?);
+            if bytes.remaining() < length {
+                return Err(TRUNCATED);
+            }
+            let name = String::from_utf8(bytes.split_to(length).into());
+            let name = name.map_err(|_| "the name of a file is not UTF-8")?;
+            files.push(SnapshotFile { name, bytes: get_u64(bytes)? });
+        }
+        Ok(SnapshotBegin { vote, position, membership, description, files })
+    }
+}
+
+impl SnapshotReply {
+    pub fn encode(&self) -> Bytes {
+        let mut out = Vec::new();
+        match self {
+            SnapshotReply::Next { file, offset } => {
+                out.put_u8(1);
+                out.put_u32_le(*file);
+                out.put_u64_le(*offset);
+            }
+            SnapshotReply::Vote(vote) => {
+                out.put_u8(2);
+                put_vote(&mut out, vote);
+            }
+            SnapshotReply::Failed(why) => {
+                out.put_u8(3);
+                out.extend_from_slice(why.as_bytes());
+            }
+        }
+        out.into()
+    }
+
+    pub fn decode(mut bytes: Bytes) -> Decoded<SnapshotReply> {
+        Ok(match get_u8(&mut bytes)? {
+            1 => SnapshotReply::Next { file: get_u32(&mut bytes)?, offset: get_u64(&mut bytes)? },
+            2 => SnapshotReply::Vote(get_vote(&mut bytes)?),
+            3 => SnapshotReply::Failed(String::from_utf8_lossy(&bytes).into_owned()),
+            _ => return Err("unknown response about a snapshot"),
         })
     }
 }
@@ -168,9 +332,12 @@ fn decode_append(mut bytes: Bytes) -> Decoded<AppendEntriesRequest<Types>> {
 pub mod response {
     use super::*;
 
-    pub fn append(response: &AppendEntriesResponse<Types>) -> Bytes {
+    /// The response to an append. A conflict says whether the log is empty but for
+    /// the entry that creates a group.
+    pub fn append(response: &AppendEntriesResponse<Types>, empty: bool) -> Bytes {
         let mut out = Vec::new();
         match response {
+            AppendEntriesResponse::Conflict if empty => out.put_u8(5),
             AppendEntriesResponse::Success => out.put_u8(1),
             AppendEntriesResponse::PartialSuccess(log_id) => {
                 out.put_u8(2);
@@ -185,14 +352,17 @@ pub mod response {
         out.into()
     }
 
-    pub fn decode_append(mut bytes: Bytes) -> Decoded<AppendEntriesResponse<Types>> {
-        Ok(match get_u8(&mut bytes)? {
+    /// Returns the response, and whether the member's log is empty.
+    pub fn decode_append(mut bytes: Bytes) -> Decoded<(AppendEntriesResponse<Types>, bool)> {
+        let kind = get_u8(&mut bytes)?;
+        let response = match kind {
             1 => AppendEntriesResponse::Success,
             2 => AppendEntriesResponse::PartialSuccess(get_log_id(&mut bytes)?),
-            3 => AppendEntriesResponse::Conflict,
+            3 | 5 => AppendEntriesResponse::Conflict,
             4 => AppendEntriesResponse::HigherVote(get_vote(&mut bytes)?),
             _ => return Err("unknown response to an append"),
-        })
+        };
+        Ok((response, kind == 5))
     }
 
     pub fn vote(response: &VoteResponse<Types>) -> Bytes {
@@ -270,6 +440,16 @@ pub mod response {
         Ok(leads.then_some(index))
     }
 
+    pub fn members(members: &[Member]) -> Bytes {
+        let mut out = Vec::new();
+        put_members(&mut out, members);
+        out.into()
+    }
+
+    pub fn decode_members(mut bytes: Bytes) -> Decoded<Vec<Member>> {
+        get_members(&mut bytes)
+    }
+
     /// `None` if the member does not lead.
     pub fn answer(answer: Option<Bytes>) -> Bytes {
         let mut out = vec![u8::from(answer.is_some())];
@@ -334,6 +514,19 @@ fn get_log_id(bytes: &mut Bytes) -> Decoded<Option<LogId>> {
     Ok(Position { index, term }.log_id())
 }
 
+fn put_position(out: &mut Vec<u8>, position: Position) {
+    out.put_u64_le(position.index);
+    out.put_u64_le(position.term);
+}
+
+fn get_position(bytes: &mut Bytes) -> Decoded<Position> {
+    Ok(Position { index: get_u64(bytes)?, term: get_u64(bytes)? })
+}
+
+fn get_u32(bytes: &mut Bytes) -> Decoded<u32> {
+    bytes.try_get_u32_le().map_err(|_| TRUNCATED)
+}
+
 fn get_u8(bytes: &mut Bytes) -> Decoded<u8> {
     bytes.try_get_u8().map_err(|_| TRUNCATED)
 }
@@ -345,6 +538,19 @@ fn get_u64(bytes: &mut Bytes) -> Decoded<u64> {
 /// Returns proposals as the data of an entry.
 pub fn entry_data(origin: u64, ticket: u64, proposals: Vec<Bytes>) -> EntryData {
     EntryData { origin, ticket, proposals: Arc::new(proposals) }
+}
+
+/// The request of a member that joins, and its response, for `peer`.
+pub mod members {
+    use super::*;
+
+    pub fn request() -> Bytes {
+        Request::Members.encode()
+    }
+
+    pub fn decode_response(bytes: Bytes) -> Decoded<Vec<Member>> {
+        response::decode_members(bytes)
+    }
 }
 
 #[cfg(test)]
@@ -379,6 +585,22 @@ mod tests {
             Request::Ask(Bytes::from_static(b"question")),
             Request::Inquire(Bytes::from_static(b"question")),
             Request::MoveLeader(7),
+            Request::Change(MemberChange::Remove { id: 4 }),
+            Request::Members,
+            Request::SnapshotBegin(SnapshotBegin {
+                vote,
+                position: Position { index: 9, term: 3 },
+                membership: StoredMembership::default(),
+                description: Bytes::from_static(b"tables"),
+                files: vec![SnapshotFile { name: "f1".into(), bytes: 77 }],
+            }),
+            Request::SnapshotChunk(SnapshotChunk {
+                position: Position { index: 9, term: 3 },
+                file: 1,
+                offset: 2,
+                bytes: Bytes::from_static(b"cells"),
+            }),
+            Request::SnapshotEnd { vote, position: Position { index: 9, term: 3 } },
         ];
         for request in requests {
             let bytes = request.encode();
@@ -389,6 +611,18 @@ mod tests {
                     assert!(Request::decode(bytes.slice(..cut)).is_err(), "{cut}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn every_reply_about_a_snapshot_is_read_as_it_was_written() {
+        let replies = [
+            SnapshotReply::Next { file: 3, offset: 1 << 40 },
+            SnapshotReply::Vote(Vote::new(3, 9)),
+            SnapshotReply::Failed("the disk is full".into()),
+        ];
+        for reply in replies {
+            assert_eq!(SnapshotReply::decode(reply.encode()), Ok(reply));
         }
     }
 
@@ -404,6 +638,9 @@ mod tests {
                 let _ = response::decode_transfer(message.clone().into());
                 let _ = response::decode_placed(message.clone().into());
                 let _ = response::decode_read_index(message.clone().into());
+                let _ = response::decode_members(message.clone().into());
+                let _ = SnapshotReply::decode(message.clone().into());
+                let _ = super::super::change::Changed::decode(message.clone().into());
                 let _ = response::decode_answer(message.clone().into());
                 let _ = response::decode_moved(message.into());
             }

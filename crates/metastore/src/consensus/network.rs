@@ -9,7 +9,6 @@ use bytes::Bytes;
 use openraft::errors::{
     NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable,
 };
-use openraft::impls::BasicNode;
 use openraft::network::{RPCOption, RPCTypes};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest,
@@ -17,24 +16,29 @@ use openraft::raft::{
 };
 use openraft::{OptionalSend, RaftNetworkFactory, RaftNetworkV2};
 
+use super::Position;
+use super::membership::MemberRecord;
 use super::message::{Request, response};
+use super::outbox::Outbox;
+use super::outgoing::Outgoing;
 use super::record::Decoded;
 use super::rules::Rules;
-use super::transport::{Lane, Transport, Unreached};
-use super::types::{Snapshot, Types, Vote};
+use super::transport::{Lane, Unreached};
+use super::types::{Snapshot, SnapshotData, Types, Vote};
 
-/// The network of a member; a group of one has no transport.
+/// The network of a member; a group of one has none.
 #[derive(Clone)]
 pub struct Network {
     pub member: u64,
-    pub transport: Option<Arc<dyn Transport>>,
+    pub outbox: Option<Arc<Outbox>>,
+    pub outgoing: Option<Arc<Outgoing>>,
     pub rules: Rules,
 }
 
 impl RaftNetworkFactory<Types> for Network {
     type Network = Peer;
 
-    async fn new_client(&mut self, target: u64, _node: &BasicNode) -> Peer {
+    async fn new_client(&mut self, target: u64, _node: &MemberRecord) -> Peer {
         Peer { target, network: self.clone() }
     }
 }
@@ -53,10 +57,10 @@ impl Peer {
         option: &RPCOption,
         decode: impl FnOnce(Bytes) -> Decoded<T>,
     ) -> Result<T, RPCError<Types>> {
-        let Some(transport) = &self.network.transport else {
+        let Some(outbox) = &self.network.outbox else {
             return Err(self.unreachable("a group of one has no network"));
         };
-        let call = transport.call(self.target, lane, request);
+        let call = outbox.call(self.target, lane, request);
         let response = match tokio::time::timeout(option.soft_ttl(), call).await {
             Ok(Ok(response)) => response,
             Ok(Err(Unreached::NotSent(why) | Unreached::Unknown(why))) => {
@@ -71,6 +75,25 @@ impl Peer {
         })
     }
 
+    /// A vote of a member that has forgotten its entries does not count.
+    async fn ask_for_vote(
+        &self,
+        request: Request,
+        option: &RPCOption,
+    ) -> Result<VoteResponse<Types>, RPCError<Types>> {
+        let kind = (RPCTypes::Vote, Lane::Control);
+        let response = self.call(kind, request.encode(), option, response::decode_vote).await?;
+        let empty = response.last_log_id.is_none_or(|last| last.index == 0);
+        if response.vote_granted && empty && self.has_lost_its_log() {
+            return Err(self.unreachable("it has lost its data"));
+        }
+        Ok(response)
+    }
+
+    fn has_lost_its_log(&self) -> bool {
+        self.network.outbox.as_ref().is_some_and(|outbox| outbox.has_lost_its_log(self.target))
+    }
+
     fn unreachable(&self, why: &str) -> RPCError<Types> {
         Unreachable::from_string(format!("member {:x} is unreachable: {why}", self.target)).into()
     }
@@ -81,7 +104,7 @@ impl Peer {
 }
 
 impl RaftNetworkV2<Types> for Peer {
-    type SnapshotData = ();
+    type SnapshotData = SnapshotData;
 
     async fn append_entries(
         &mut self,
@@ -92,10 +115,15 @@ impl RaftNetworkV2<Types> for Peer {
         let lane = if rpc.entries.is_empty() { Lane::Control } else { Lane::Entries };
         let request = Request::Append(rpc).encode();
         let kind = (RPCTypes::AppendEntries, lane);
-        match self.call(kind, request, &option, response::decode_append).await {
-            Err(_) if counts_anyway => Ok(AppendEntriesResponse::Success),
-            answer => answer,
+        let response = match self.call(kind, request, &option, response::decode_append).await {
+            Err(_) if counts_anyway => return Ok(AppendEntriesResponse::Success),
+            answer => answer?,
+        };
+        let (response, empty) = response;
+        if empty && self.has_lost_its_log() {
+            return Err(self.unreachable("it has lost its data"));
         }
+        Ok(response)
     }
 
     async fn vote(
@@ -103,8 +131,7 @@ impl RaftNetworkV2<Types> for Peer {
         rpc: VoteRequest<Types>,
         option: RPCOption,
     ) -> Result<VoteResponse<Types>, RPCError<Types>> {
-        let request = Request::Vote(rpc).encode();
-        self.call((RPCTypes::Vote, Lane::Control), request, &option, response::decode_vote).await
+        self.ask_for_vote(Request::Vote(rpc), &option).await
     }
 
     async fn pre_vote(
@@ -112,27 +139,37 @@ impl RaftNetworkV2<Types> for Peer {
         rpc: VoteRequest<Types>,
         option: RPCOption,
     ) -> Result<VoteResponse<Types>, RPCError<Types>> {
-        let request = Request::PreVote(rpc).encode();
-        self.call((RPCTypes::Vote, Lane::Control), request, &option, response::decode_vote).await
+        self.ask_for_vote(Request::PreVote(rpc), &option).await
     }
 
+    /// Sends the machine's state as of the snapshot, or a later one.
     async fn full_snapshot(
         &mut self,
-        _vote: Vote,
+        vote: Vote,
         snapshot: Snapshot,
-        _cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
         _option: RPCOption,
     ) -> Result<SnapshotResponse<Types>, StreamingError<Types>> {
-        let target = self.target;
-        tracing::error!(
-            member = format_args!("{target:x}"),
-            snapshot = %snapshot.meta,
-            "a member is too far behind to be caught up from the log, and snapshots are not sent \
-             to members"
-        );
-        let why = "it is too far behind to be caught up from the log";
-        let why = format!("member {target:x} cannot be caught up: {why}");
-        Err(Unreachable::from_string(why).into())
+        let (Some(outbox), Some(outgoing)) = (&self.network.outbox, &self.network.outgoing) else {
+            let why = "a group of one has no network";
+            return Err(Unreachable::from_string(why).into());
+        };
+        let index = snapshot.meta.last_log_id.as_ref().map_or(0, |at| Position::of(at).index);
+        let sent = tokio::select! {
+            closed = cancel => return Err(closed.into()),
+            sent = outgoing.send(outbox, self.target, vote, index) => sent,
+        };
+        match sent {
+            Ok(vote) => Ok(SnapshotResponse::new(vote)),
+            Err(error) => {
+                tracing::warn!(
+                    member = format_args!("{:x}", self.target),
+                    %error,
+                    "a snapshot was not sent; it is tried again"
+                );
+                Err(Unreachable::from_string(error.to_string()).into())
+            }
+        }
     }
 
     async fn transfer_leader(

@@ -1,14 +1,13 @@
 //! The encoding of entries, votes and memberships in the log, independent of
 //! the library's own. `docs/format-raft-log.md` specifies it.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::{Buf, BufMut, Bytes};
 use openraft::EntryPayload;
-use openraft::impls::BasicNode;
 
 use super::Position;
+use super::membership::{get_membership, is_plain, put_membership};
 use super::types::{Entry, EntryData, Membership, Vote};
 
 const KIND_BLANK: u8 = 1;
@@ -16,7 +15,11 @@ const KIND_PROPOSALS: u8 = 2;
 const KIND_MEMBERSHIP: u8 = 3;
 /// Proposals with the member and the ticket of their callers.
 const KIND_TICKETED: u8 = 4;
+/// A membership with a record of each member.
+const KIND_RECORDS: u8 = 5;
 const STATE_VERSION: u8 = 1;
+/// The membership has a record of each member.
+const STATE_VERSION_RECORDS: u8 = 2;
 const VOTE_NONE: u8 = 0;
 const VOTE_GIVEN: u8 = 1;
 const VOTE_WON: u8 = 2;
@@ -55,7 +58,7 @@ pub fn encode_entry(entry: &Entry) -> Bytes {
             proposals.iter().for_each(|proposal| out.put_slice(proposal));
         }
         EntryPayload::Membership(membership) => {
-            out.put_u8(KIND_MEMBERSHIP);
+            out.put_u8(if is_plain(membership) { KIND_MEMBERSHIP } else { KIND_RECORDS });
             out.put_u64_le(term);
             put_membership(&mut out, membership);
         }
@@ -87,7 +90,9 @@ pub fn decode_entry(index: u64, mut bytes: Bytes) -> Decoded<Entry> {
             let proposals = Arc::new(get_proposals(&mut bytes)?);
             EntryPayload::Normal(EntryData { origin, ticket, proposals })
         }
-        KIND_MEMBERSHIP => EntryPayload::Membership(get_membership(&mut bytes)?),
+        KIND_MEMBERSHIP | KIND_RECORDS => {
+            EntryPayload::Membership(get_membership(&mut bytes, kind == KIND_MEMBERSHIP)?)
+        }
         _ => return Err("unknown kind of entry"),
     };
     if bytes.has_remaining() {
@@ -139,7 +144,8 @@ impl HardState {
 
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        out.put_u8(STATE_VERSION);
+        let plain = is_plain(&self.membership);
+        out.put_u8(if plain { STATE_VERSION } else { STATE_VERSION_RECORDS });
         out.put_u64_le(self.member);
         let (kind, term, candidate) = match &self.vote {
             None => (VOTE_NONE, 0, 0),
@@ -161,7 +167,8 @@ impl HardState {
 
     pub fn decode(mut bytes: Bytes) -> Decoded<HardState> {
         let truncated = |_| "truncated state";
-        if bytes.try_get_u8().map_err(truncated)? != STATE_VERSION {
+        let version = bytes.try_get_u8().map_err(truncated)?;
+        if !matches!(version, STATE_VERSION | STATE_VERSION_RECORDS) {
             return Err("unknown version of the state");
         }
         let member = bytes.try_get_u64_le().map_err(truncated)?;
@@ -179,70 +186,36 @@ impl HardState {
             Ok(Position { index, term: bytes.try_get_u64_le().map_err(truncated)? })
         };
         let (purged, membership_at) = (position()?, position()?);
-        let membership = get_membership(&mut bytes)?;
+        let membership = get_membership(&mut bytes, version == STATE_VERSION)?;
         Ok(HardState { member, vote, purged, membership_at, membership })
     }
 }
 
-fn put_membership(out: &mut Vec<u8>, membership: &Membership) {
-    let configs = membership.get_joint_config();
-    out.put_u16_le(short_length(configs.len()));
-    for config in configs {
-        out.put_u16_le(short_length(config.len()));
-        config.iter().for_each(|member| out.put_u64_le(*member));
-    }
-    out.put_u16_le(short_length(membership.nodes().count()));
-    for (member, node) in membership.nodes() {
-        out.put_u64_le(*member);
-        out.put_u16_le(short_length(node.addr.len()));
-        out.put_slice(node.addr.as_bytes());
-    }
-}
-
-fn short_length(count: usize) -> u16 {
-    u16::try_from(count).expect("a group has a few members with short addresses")
-}
-
-fn get_membership(bytes: &mut Bytes) -> Decoded<Membership> {
-    let truncated = |_| "truncated membership";
-    let mut configs = Vec::new();
-    for _ in 0..bytes.try_get_u16_le().map_err(truncated)? {
-        let mut config = BTreeSet::new();
-        for _ in 0..bytes.try_get_u16_le().map_err(truncated)? {
-            config.insert(bytes.try_get_u64_le().map_err(truncated)?);
-        }
-        configs.push(config);
-    }
-    let mut nodes = BTreeMap::new();
-    for _ in 0..bytes.try_get_u16_le().map_err(truncated)? {
-        let member = bytes.try_get_u64_le().map_err(truncated)?;
-        let length = usize::from(bytes.try_get_u16_le().map_err(truncated)?);
-        if bytes.remaining() < length {
-            return Err("truncated address of a member");
-        }
-        let addr = String::from_utf8(bytes.split_to(length).into());
-        let addr = addr.map_err(|_| "the address of a member is not UTF-8")?;
-        nodes.insert(member, BasicNode { addr });
-    }
-    if configs.is_empty() {
-        return Ok(Membership::default());
-    }
-    Membership::new(configs, nodes).map_err(|_| "invalid membership")
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
     use openraft::LogId;
     use openraft::vote::leader_id_std::CommittedLeaderId;
     use proptest::prelude::*;
 
+    use super::super::membership::MemberRecord;
     use super::*;
 
     fn membership() -> Membership {
-        let node = |addr: &str| BasicNode { addr: addr.to_string() };
-        let nodes = BTreeMap::from([(1, node("a:2380")), (9, node("b:2380")), (4, node(""))]);
+        let node = MemberRecord::at;
+        let unknown = MemberRecord::default();
+        let nodes = BTreeMap::from([(1, node("a:2380")), (9, node("b:2380")), (4, unknown)]);
         let configs = vec![BTreeSet::from([1, 9]), BTreeSet::from([1])];
         Membership::new(configs, nodes).unwrap()
+    }
+
+    /// A membership in which one member has published its name.
+    fn published() -> Membership {
+        let client_urls = vec!["http://c:2379".to_string()];
+        let started = MemberRecord { name: "c".into(), client_urls, ..MemberRecord::at("c:1") };
+        let nodes = BTreeMap::from([(1, MemberRecord::at("a:2380")), (3, started)]);
+        Membership::new(vec![BTreeSet::from([1])], nodes).unwrap()
     }
 
     #[test]
@@ -255,6 +228,7 @@ mod tests {
             EntryPayload::Normal(data),
             EntryPayload::Normal(ticketed),
             EntryPayload::Membership(membership()),
+            EntryPayload::Membership(published()),
         ];
         for payload in payloads {
             let log_id = LogId::new(CommittedLeaderId::new(3), 41);
@@ -284,14 +258,15 @@ mod tests {
 
     #[test]
     fn a_state_is_read_as_it_was_written() {
-        for vote in [None, Some(Vote::new(4, 1)), Some(Vote::new_committed(5, 9))] {
+        let votes = [None, Some(Vote::new(4, 1)), Some(Vote::new_committed(5, 9))];
+        for (vote, membership) in votes.into_iter().zip([membership(), published(), membership()]) {
             let at = |index, term| Position { index, term };
             let state = HardState {
                 member: 7,
                 vote,
                 purged: at(100, 3),
                 membership_at: at(1, 0),
-                membership: membership(),
+                membership,
             };
             let bytes = Bytes::from(state.encode());
             assert_eq!(HardState::decode(bytes.clone()), Ok(state));
@@ -307,7 +282,7 @@ mod tests {
         #[test]
         fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
             let _ = HardState::decode(bytes.clone().into());
-            for kind in 0..5 {
+            for kind in 0..6 {
                 let mut entry = bytes.clone();
                 entry.insert(0, kind);
                 let _ = decode_entry(1, entry.into());

@@ -19,6 +19,8 @@ pub struct Replay<'a> {
     /// Whether applied entries are kept too, for other members.
     keeps_applied: bool,
     entries: Entries,
+    /// The first entry after a gap, which a snapshot must have filled.
+    after_gap: Option<u64>,
     rules: Rules,
     last_cut: Option<u64>,
 }
@@ -30,8 +32,8 @@ impl<'a> Replay<'a> {
         keeps_applied: bool,
         rules: Rules,
     ) -> Replay<'a> {
-        let (entries, last_cut) = (Entries::default(), None);
-        Replay { log_dir, applied, keeps_applied, entries, rules, last_cut }
+        let (entries, after_gap, last_cut) = (Entries::default(), None, None);
+        Replay { log_dir, applied, keeps_applied, entries, after_gap, rules, last_cut }
     }
 
     pub fn item(&mut self, item: &LogItem) -> stele_engine::Result<()> {
@@ -53,7 +55,10 @@ impl<'a> Replay<'a> {
             }
             ItemKind::Data => {
                 let last = self.entries.last.index;
-                if last > 0 && item.index != last + 1 {
+                if last > 0 && item.index > last + 1 {
+                    self.entries = Entries::default();
+                    self.after_gap = Some(item.index);
+                } else if last > 0 && item.index != last + 1 {
                     return damaged("the preceding entry is missing");
                 }
                 // The payload may be a slice of a large read; keep only the
@@ -73,7 +78,12 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    pub fn finish(self, state: &HardState) -> Entries {
+    /// Returns the entries after those that the state says are purged.
+    pub fn finish(self, state: &HardState) -> stele_engine::Result<Entries> {
+        if self.after_gap.is_some_and(|first| first > state.purged.index + 1) {
+            let what = "the preceding entry is missing";
+            return Err(stele_engine::Error::data_loss(self.log_dir, 0, what));
+        }
         let mut entries = self.entries;
         if let Some(index) = self.last_cut.filter(|_| self.rules.replay_old_cut) {
             entries.truncate_after(index.min(entries.last.index));
@@ -83,6 +93,10 @@ impl<'a> Replay<'a> {
         if entries.last.index < state.purged.index {
             entries.last = state.purged;
             entries.terms = vec![state.purged];
+        } else if state.purged.index > 0 {
+            // Those before it may be entries that a snapshot has replaced.
+            entries.terms.retain(|first| first.index > state.purged.index);
+            entries.terms.insert(0, state.purged);
         }
         if self.keeps_applied {
             entries.purge(state.purged);
@@ -90,7 +104,7 @@ impl<'a> Replay<'a> {
             // Applied entries are on disk outside the log.
             entries.purge(self.applied);
         }
-        entries
+        Ok(entries)
     }
 }
 

@@ -48,7 +48,8 @@ pub enum GroupThreads {
 /// The settings of a group of several members.
 #[derive(Clone)]
 pub struct PeerSettings {
-    /// All members with their addresses, including this one.
+    /// The members of a new group with their addresses, including this one. Later,
+    /// the members are in the log.
     pub members: BTreeMap<u64, String>,
     pub transport: Arc<dyn Transport>,
     pub heartbeat: Duration,
@@ -57,9 +58,26 @@ pub struct PeerSettings {
     pub election_timeout: Duration,
     /// The time after which a request without an outcome fails.
     pub request_timeout: Duration,
-    /// How many bytes of applied entries are kept for members that lag.
+    /// How many bytes of applied entries are kept for members that lag, and how
+    /// many entries at least. The library panics if a purge passes an entry that is
+    /// queued to be applied (openraft issue 2116).
     pub log_kept_bytes: usize,
+    pub log_kept_entries: u64,
     pub purge_interval: Duration,
+    /// The rate at which a snapshot is sent.
+    pub snapshot_bytes_per_second: u64,
+    /// This member joins a group that exists: it waits until the leader sends it
+    /// the log.
+    pub joining: bool,
+    /// What this member publishes when it has started.
+    pub published: Option<Published>,
+}
+
+/// What a member publishes about itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    pub name: String,
+    pub client_urls: Vec<String>,
 }
 
 impl PeerSettings {
@@ -71,7 +89,11 @@ impl PeerSettings {
             election_timeout: Duration::from_secs(1),
             request_timeout: Duration::from_secs(7),
             log_kept_bytes: 128 << 20,
+            log_kept_entries: 1000,
             purge_interval: Duration::from_secs(1),
+            snapshot_bytes_per_second: 64 << 20,
+            joining: false,
+            published: None,
         }
     }
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stele_grpc::Pending;
 
+use super::membership::Member;
+
 /// Separate connections, so that small urgent messages do not wait behind large
 /// ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -16,6 +18,12 @@ pub enum Lane {
     Control = 1,
     /// Proposals and reads on behalf of clients.
     Client = 2,
+    /// Snapshots.
+    Snapshot = 3,
+}
+
+impl Lane {
+    pub const COUNT: usize = 4;
 }
 
 /// Why there is no response.
@@ -39,6 +47,9 @@ pub trait Transport: Send + Sync + 'static {
         request: Bytes,
     ) -> Pending<'static, Result<Bytes, Unreached>>;
 
+    /// Replaces the members that can be reached.
+    fn set_members(&self, _members: &[Member]) {}
+
     /// Starts to pass the requests of other members to `inbox`.
     fn serve(&self, inbox: Arc<dyn Inbox>);
 
@@ -48,6 +59,7 @@ pub trait Transport: Send + Sync + 'static {
 
 /// Receives the requests of other members.
 pub trait Inbox: Send + Sync + 'static {
-    /// Handles a request of a member and returns the response.
+    /// Handles a request of a member and returns the response. The id of a member
+    /// that does not know it yet is 0.
     fn receive(&self, from: u64, request: Bytes) -> Pending<'static, Bytes>;
 }

@@ -5,12 +5,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use openraft::impls::{BasicNode, BoxedErrorSource, InlineBatch, ProgressResponder};
+use openraft::impls::{BoxedErrorSource, InlineBatch, ProgressResponder};
 use openraft::vote::leader_id_std::{CommittedLeaderId, LeaderId};
 use openraft::{EntryPayload, OptionalSend, RaftTypeConfig};
 
 use super::Position;
+use super::membership::MemberRecord;
 use super::runtime::Runtime;
+use super::snapshot::Staging;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Types;
@@ -20,11 +22,11 @@ impl RaftTypeConfig for Types {
     /// Answers do not go through the library.
     type R = ();
     type NodeId = u64;
-    type Node = BasicNode;
+    type Node = MemberRecord;
     type Term = u64;
     type LeaderId = LeaderId<u64, u64>;
     type Vote = Vote;
-    type Payload = EntryPayload<EntryData, u64, BasicNode>;
+    type Payload = Payload;
     type Entry = Entry;
     type AsyncRuntime = Runtime;
     type Responder<T>
@@ -40,11 +42,14 @@ impl RaftTypeConfig for Types {
 
 pub type Vote = openraft::Vote<LeaderId<u64, u64>>;
 pub type LogId = openraft::LogId<CommittedLeaderId<u64>>;
-pub type Entry = openraft::Entry<CommittedLeaderId<u64>, EntryPayload<EntryData, u64, BasicNode>>;
-pub type Membership = openraft::Membership<u64, BasicNode>;
-pub type StoredMembership = openraft::StoredMembership<CommittedLeaderId<u64>, u64, BasicNode>;
-pub type SnapshotMeta = openraft::SnapshotMeta<CommittedLeaderId<u64>, u64, BasicNode>;
-pub type Snapshot = openraft::Snapshot<CommittedLeaderId<u64>, u64, BasicNode, ()>;
+pub type Payload = EntryPayload<EntryData, u64, MemberRecord>;
+pub type Entry = openraft::Entry<CommittedLeaderId<u64>, Payload>;
+pub type Membership = openraft::Membership<u64, MemberRecord>;
+pub type StoredMembership = openraft::StoredMembership<CommittedLeaderId<u64>, u64, MemberRecord>;
+pub type SnapshotMeta = openraft::SnapshotMeta<CommittedLeaderId<u64>, u64, MemberRecord>;
+/// A snapshot that was received; those that are sent have no data.
+pub type SnapshotData = Option<Box<dyn Staging>>;
+pub type Snapshot = openraft::Snapshot<CommittedLeaderId<u64>, u64, MemberRecord, SnapshotData>;
 
 /// The proposals of one entry.
 #[derive(Clone, Debug)]

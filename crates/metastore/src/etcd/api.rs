@@ -17,7 +17,7 @@ use super::range::Budget;
 use super::request::TXN_OPS_MAX;
 use super::rpc::{FramedResponse, MESSAGE_OVERHEAD, MessageStream, REQUEST_BYTES_MAX};
 use super::service::Service;
-use super::{auth, kv, lease, maintenance, range, recipes, snapshot, watch};
+use super::{auth, kv, lease, maintenance, members, range, recipes, snapshot, watch};
 use crate::auth::{Login, ROUNDS, TokenKind};
 use crate::command::Caller;
 use crate::node::NodeAs;
@@ -31,8 +31,6 @@ pub struct Options {
     /// The addresses for clients.
     pub client_urls: Vec<String>,
     pub peer_urls: Vec<String>,
-    /// The other members: id, name and address for members.
-    pub other_members: Vec<(u64, String, String)>,
     /// The interval of progress notifications to idle watchers that requested
     /// them.
     pub progress_interval: Duration,
@@ -60,7 +58,6 @@ impl Default for Options {
             name: "default".into(),
             client_urls: Vec::new(),
             peer_urls: Vec::new(),
-            other_members: Vec::new(),
             progress_interval: Duration::from_secs(600),
             response_bytes_max: 128 << 20,
             request_bytes_max: REQUEST_BYTES_MAX,
@@ -158,6 +155,9 @@ impl Etcd {
         credential: &Credential,
         message: Bytes,
     ) -> Result<FramedResponse, Status> {
+        if !method.is_for_learners() && self.node().is_learner() {
+            return Err(Error::NotForLearner.into());
+        }
         let caller = if method.is_public() { None } else { self.identify(credential).await? };
         let caller = caller.as_ref();
         let one = |response: crate::Result<Bytes>| Ok(FramedResponse::One(response?));
@@ -176,7 +176,11 @@ impl Etcd {
             }
             Method::LeaseLeases => one(lease::leases(self, caller)),
             Method::MemberList
-            | Method::Alarm
+            | Method::MemberAdd
+            | Method::MemberRemove
+            | Method::MemberUpdate
+            | Method::MemberPromote => one(members::call(self, caller, method, message).await),
+            Method::Alarm
             | Method::Status
             | Method::Defragment
             | Method::Hash
@@ -223,7 +227,6 @@ impl Etcd {
         message: Bytes,
     ) -> crate::Result<Bytes> {
         match method {
-            Method::MemberList => maintenance::member_list(self, caller, decode(message)?).await,
             Method::Alarm => maintenance::alarm(self, caller, decode(message)?).await,
             Method::Status => maintenance::status(self, caller),
             Method::Defragment => maintenance::defragment(self, caller),
@@ -242,6 +245,9 @@ impl Etcd {
         credential: Credential,
         requests: MessageStream,
     ) -> Result<FramedResponse, Status> {
+        if self.node().is_learner() {
+            return Err(Error::NotForLearner.into());
+        }
         match method {
             Method::Watch => Ok(FramedResponse::Many(watch::stream(self, credential, requests))),
             Method::LeaseKeepAlive => {

@@ -1,4 +1,4 @@
-//! Maintenance and membership: the status of a member.
+//! Maintenance: the status of a member.
 
 use bytes::Bytes;
 use stele_grpc::frame;
@@ -9,37 +9,6 @@ use super::{CLUSTER_VERSION, Etcd, VERSION};
 use crate::auth::Access;
 use crate::command::{self, Alarm, Caller, Command};
 use crate::{Error, Result};
-
-pub async fn member_list(
-    etcd: &Etcd,
-    caller: Option<&Caller>,
-    request: proto::MemberListRequest,
-) -> Result<Bytes> {
-    etcd.by(caller).permit(Access::AnyUser)?;
-    if request.linearizable {
-        etcd.node().barrier().await?;
-    }
-    let options = etcd.options();
-    let header = etcd.header(0);
-    let member = proto::Member {
-        id: header.member_id,
-        name: options.name.clone(),
-        peer_ur_ls: options.peer_urls.clone(),
-        client_ur_ls: options.client_urls.clone(),
-        is_learner: false,
-    };
-    let other = |(id, name, url): &(u64, String, String)| proto::Member {
-        id: *id,
-        name: name.clone(),
-        peer_ur_ls: vec![url.clone()],
-        ..Default::default()
-    };
-    let mut members: Vec<_> = options.other_members.iter().map(other).collect();
-    members.push(member);
-    members.sort_by_key(|member| member.id);
-    let answer = proto::MemberListResponse { header: Some(header.message()), members };
-    Ok(frame::encode(&answer))
-}
 
 pub fn status(etcd: &Etcd, caller: Option<&Caller>) -> Result<Bytes> {
     etcd.by(caller).permit(Access::AnyUser)?;

@@ -18,6 +18,10 @@ pub enum Method {
     LeaseTimeToLive,
     LeaseLeases,
     MemberList,
+    MemberAdd,
+    MemberRemove,
+    MemberUpdate,
+    MemberPromote,
     Alarm,
     Status,
     Defragment,
@@ -66,6 +70,10 @@ const METHODS: [(Method, &str, &str); Method::COUNT] = [
     (Method::LeaseTimeToLive, "etcdserverpb.Lease", "LeaseTimeToLive"),
     (Method::LeaseLeases, "etcdserverpb.Lease", "LeaseLeases"),
     (Method::MemberList, "etcdserverpb.Cluster", "MemberList"),
+    (Method::MemberAdd, "etcdserverpb.Cluster", "MemberAdd"),
+    (Method::MemberRemove, "etcdserverpb.Cluster", "MemberRemove"),
+    (Method::MemberUpdate, "etcdserverpb.Cluster", "MemberUpdate"),
+    (Method::MemberPromote, "etcdserverpb.Cluster", "MemberPromote"),
     (Method::Alarm, "etcdserverpb.Maintenance", "Alarm"),
     (Method::Status, "etcdserverpb.Maintenance", "Status"),
     (Method::Defragment, "etcdserverpb.Maintenance", "Defragment"),
@@ -101,7 +109,7 @@ const METHODS: [(Method, &str, &str); Method::COUNT] = [
 ];
 
 impl Method {
-    pub const COUNT: usize = 45;
+    pub const COUNT: usize = 49;
 
     pub fn all() -> impl Iterator<Item = Method> {
         METHODS.iter().map(|(method, ..)| *method)
@@ -137,6 +145,11 @@ impl Method {
     pub fn is_endless(self) -> bool {
         self.is_client_streaming()
             || matches!(self, Method::Lock | Method::Campaign | Method::Observe)
+    }
+
+    /// Returns whether a learner answers it. A range must be serializable.
+    pub fn is_for_learners(self) -> bool {
+        matches!(self, Method::Range | Method::Status | Method::Snapshot)
     }
 
     /// Returns whether callers need not be identified.

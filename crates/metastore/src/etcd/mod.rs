@@ -4,7 +4,7 @@
 //! [`Service`] dispatches a call. For gRPC, `rpc` extracts the messages from
 //! their frames, `methods` maps the path to a method, and [`Etcd`] (`api`)
 //! executes it: `request` converts the message to a command or query, which
-//! `kv`, `range`, `lease`, `auth`, `maintenance`, `snapshot`, `recipes` or `watch`
+//! `kv`, `range`, `lease`, `auth`, `maintenance`, `members`, `snapshot`, `recipes` or `watch`
 //! runs on the node, for the caller that `callers` identifies.
 //! The response is written directly from the stored bytes (`header`, `response`,
 //! `range`, and `crate::wire`); `generate` turns a loop into a streamed response,
@@ -22,6 +22,7 @@ mod kv;
 mod leader;
 mod lease;
 mod maintenance;
+mod members;
 mod methods;
 mod metrics;
 mod pages;

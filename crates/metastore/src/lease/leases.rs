@@ -15,7 +15,7 @@ use super::deadlines::Renewal;
 use super::wheel::Wheel;
 use crate::command::within;
 use crate::error::Result;
-use crate::state::{MemberState, tables};
+use crate::state::{MemberState, StoredLease, tables};
 
 /// The maximum TTL, which is practically forever.
 pub const TTL_SECONDS_MAX: i64 = 9_000_000_000;
@@ -74,17 +74,11 @@ pub struct LeaseStatus {
     pub granted_seconds: i64,
 }
 
-impl Leases {
-    /// Loads the stored leases, each with its full TTL, and continues the group
-    /// clock.
-    pub fn open(
-        state: Arc<MemberState>,
-        clock: Arc<dyn Clock>,
-        group_micros: i64,
-    ) -> Result<Leases> {
-        let (stored, now) = (state.tables.read_leases(&state.store)?, clock.elapsed());
-        let inner = Mutex::new(Inner {
-            leases: HashMap::with_capacity(stored.len()),
+impl Inner {
+    /// Returns no leases, and a group clock that continues from `group_micros`.
+    fn new(group_micros: i64, now: Duration) -> Inner {
+        Inner {
+            leases: HashMap::new(),
             wheel: Wheel::new(now),
             clock: GroupClock::start(group_micros, now),
             acting_term: 0,
@@ -94,16 +88,41 @@ impl Leases {
             recorded_at: now,
             overdue: Vec::new(),
             next_due: Duration::MAX,
-        });
+        }
+    }
+}
+
+impl Leases {
+    /// Loads the stored leases, each with its full TTL, and continues the group
+    /// clock.
+    pub fn open(
+        state: Arc<MemberState>,
+        clock: Arc<dyn Clock>,
+        group_micros: i64,
+    ) -> Result<Leases> {
+        let stored = state.tables.read_leases(&state.store())?;
+        let inner = Mutex::new(Inner::new(group_micros, clock.elapsed()));
         let (earlier, has_peers) = (Arc::default(), AtomicBool::new(false));
         let leases = Leases { state, clock, inner, earlier, has_peers };
+        leases.add(stored);
+        Ok(leases)
+    }
+
+    /// Replaces all leases by those of a snapshot, and the group clock by that of
+    /// the snapshot.
+    pub(crate) fn replace(&self, stored: Vec<(i64, StoredLease)>, group_micros: i64) {
+        *self.inner.lock() = Inner::new(group_micros, self.clock.elapsed());
+        self.add(stored);
+    }
+
+    /// Adds stored leases, those without a recorded deadline with their full TTL.
+    fn add(&self, stored: Vec<(i64, StoredLease)>) {
         for (id, lease) in stored {
-            leases.grant(id, lease.ttl_seconds);
+            self.grant(id, lease.ttl_seconds);
             if let Some(deadline) = lease.deadline_micros {
-                leases.apply_deadline(id, deadline);
+                self.apply_deadline(id, deadline);
             }
         }
-        Ok(leases)
     }
 
     /// Makes these the leases of a member of a group of several.

@@ -7,15 +7,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use stele_engine::Commit;
 use stele_engine::fatal::{Mutex, MutexGuard};
 use stele_engine::world::Clock;
+use stele_engine::{Commit, Store};
 
+use super::checkpoint::StateCheckpoint;
+use super::current;
 use super::overlay::{FinishedEntry, Overlay};
 use super::run::EntryRun;
+use super::staging::{Home, StagedState};
 use super::stall::Stall;
 use crate::command::{self, Answer, Command, LEVEL_OF_HASHES, Proposal, check_level};
-use crate::consensus::{Committed, GroupStatus, Machine, Position};
+use crate::consensus::{
+    Checkpoint, Committed, GroupStatus, Machine, Position, SnapshotFile, Staging,
+};
 use crate::error::{Error, Result};
 use crate::histogram::Histogram;
 use crate::lease::Leases;
@@ -24,6 +29,7 @@ use crate::watch::Hub;
 
 /// Applies log entries to the state.
 pub struct Applier {
+    home: Home,
     state: Arc<MemberState>,
     hub: Arc<Hub>,
     leases: Arc<Leases>,
@@ -50,7 +56,7 @@ impl Core {
         let Recovered { watermarks, samples } = recovered;
         // The recovered watermarks are on disk, but the engine may not know the line
         // yet.
-        let known = state.tables.engine_waterline(&state.store)?;
+        let known = state.tables.engine_waterline(&state.store())?;
         let line = (watermarks.waterline > known)
             .then_some((watermarks.applied.index, watermarks.waterline));
         Ok(Core {
@@ -65,6 +71,7 @@ impl Core {
 impl Applier {
     /// Creates the applier of a state as it was recovered from the store.
     pub(super) fn new(
+        home: Home,
         state: Arc<MemberState>,
         hub: Arc<Hub>,
         leases: Arc<Leases>,
@@ -74,7 +81,7 @@ impl Applier {
     ) -> Result<Applier> {
         let core = Mutex::new(Core::new(&state, recovered)?);
         let (apply_times, stall) = (Histogram::default(), Stall::default());
-        Ok(Applier { state, hub, leases, deleted_keys_max, clock, apply_times, stall, core })
+        Ok(Applier { home, state, hub, leases, deleted_keys_max, clock, apply_times, stall, core })
     }
 
     /// Returns the watermarks of the state, and the samples from oldest to newest.
@@ -85,6 +92,51 @@ impl Applier {
 
     pub(super) fn state(&self) -> &MemberState {
         &self.state
+    }
+
+    pub(super) fn home(&self) -> &Home {
+        &self.home
+    }
+
+    /// Removes what the last snapshot replaced, unless it is still being read.
+    /// Returns whether nothing is left.
+    pub(super) fn tidy(&self) -> Result<bool> {
+        let files = &*self.home.world.files;
+        let dir = current::other_dir(files, &self.home.dir)?;
+        let lock_path = dir.join("lock");
+        let exists = files.exists(&lock_path);
+        if !exists.map_err(|error| stele_engine::Error::io("looking for", &lock_path, error))? {
+            return Ok(true);
+        }
+        // A store holds its lock until its last reader has ended.
+        match files.lock(&lock_path) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(false),
+            Err(error) => Err(stele_engine::Error::io("locking", &lock_path, error).into()),
+            Ok(_lock) => current::clear(files, &dir).map(|()| true),
+        }
+    }
+
+    /// Replaces the state by that of a store in the other directory, as of entry
+    /// `applied`. Watchers go on from where they are, in the history of the new
+    /// state, or fail if that does not reach back to them.
+    pub(super) fn install(&self, store: Store, applied: Position) -> Result<()> {
+        let mut core = self.core.lock();
+        let mut new = self.state.replacement(store)?;
+        if new.watermarks.applied != applied {
+            return Err(Error::Internal(format!(
+                "a snapshot as of entry {} has applied entry {}",
+                applied.index, new.watermarks.applied.index
+            )));
+        }
+        let leases = std::mem::take(&mut new.leases);
+        let (revision, clock_micros) = (new.watermarks.revision, new.watermarks.clock_micros);
+        current::switch(&*self.home.world.files, &self.home.dir)?;
+        let recovered = self.state.replace(new);
+        *core = Core::new(&self.state, recovered)?;
+        self.leases.replace(leases, clock_micros);
+        self.hub.publish(None, revision);
+        self.hub.notify_all_locks();
+        Ok(())
     }
 
     /// Returns how long entries took to apply.
@@ -109,7 +161,7 @@ impl Applier {
         }
         drop(core);
         if let Some(line) = newest_flushed {
-            self.state.tables.set_waterline(&self.state.store, line)?;
+            self.state.tables.set_waterline(&self.state.store(), line)?;
         }
         Ok(())
     }
@@ -226,6 +278,25 @@ impl Machine for Applier {
 
     fn inquire(&self, question: Bytes, group: GroupStatus) -> Bytes {
         self.answer(question, group)
+    }
+
+    fn checkpoint(&self) -> Result<Arc<dyn Checkpoint>> {
+        let files = self.home.world.files.clone();
+        Ok(Arc::new(StateCheckpoint::create(self.state.store(), files)?))
+    }
+
+    fn receive(
+        self: Arc<Self>,
+        description: Bytes,
+        files: Vec<SnapshotFile>,
+    ) -> Result<Box<dyn Staging>> {
+        Ok(Box::new(StagedState::begin(self, &description, files)?))
+    }
+
+    fn tidy(&self) {
+        if let Err(error) = Applier::tidy(self) {
+            tracing::warn!(%error, "the state before the last snapshot was not removed");
+        }
     }
 
     fn close(&self) {

@@ -101,7 +101,7 @@ impl EntryRun<'_> {
             ..ScanSpec::default()
         };
         let mut found = None;
-        state.store.read(state.tables.user, spec, |cell| {
+        state.store().read(state.tables.user, spec, |cell| {
             found = Some(Change {
                 revision: cell.timestamp,
                 sub: 0,

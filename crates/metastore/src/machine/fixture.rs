@@ -47,7 +47,7 @@ impl Fixture {
     pub fn drop_history(&self, revision: i64) {
         self.propose(Command::Waterline { revision }).unwrap();
         let state = &self.parts.state;
-        state.store.flush(state.tables.user).unwrap();
+        state.store().flush(state.tables.user).unwrap();
         self.parts.applier.sync_engine_waterline().unwrap();
     }
 }

@@ -6,7 +6,9 @@
 //! with the position in the log, so an entry is applied atomically; `parts` bounds
 //! the memory of large entries. A proposal is refused before it changes anything,
 //! so a refusal has no effect. After the commit, the changes are published to
-//! readers and watchers. `stall` waits while the disk is full.
+//! readers and watchers. `stall` waits while the disk is full. The state is sent to
+//! other members as a `checkpoint`, and received and installed by `staging`; `current`
+//! says which directory holds it.
 //!
 //! The commands: `kv` (put, delete, range), `txn` (etcd's transactions), `execute`
 //! (serializable transactions), `lease`, `lock`, `retention` (compaction, samples,
@@ -17,6 +19,8 @@
 
 mod applier;
 mod auth;
+mod checkpoint;
+mod current;
 mod execute;
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -33,10 +37,12 @@ mod restore;
 mod retention;
 mod run;
 mod settings;
+mod staging;
 mod stall;
 mod txn;
 
 pub use applier::Applier;
+pub use current::{clear_other, state_dir};
 pub use inquiry::Inquiry;
 pub use kv::RESULT_BYTES_MAX;
 pub use lease::{EXPIRED_BYTES_MAX, EXPIRED_KEYS_MAX};

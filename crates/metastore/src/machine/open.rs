@@ -6,6 +6,7 @@ use std::sync::Arc;
 use stele_engine::world::World;
 use stele_engine::{Resources, Store};
 
+use super::staging::Home;
 use super::{Applier, MachineSettings};
 use crate::error::Result;
 use crate::lease::Leases;
@@ -31,13 +32,24 @@ pub fn open(
     let MachineSettings { engine, resources, ring_bytes_max, deleted_keys_max } = settings;
     let clock = world.clock.clone();
     let resources = resources.unwrap_or_else(|| Resources::new(&engine));
+    let home = Home {
+        dir: dir.parent().unwrap_or(dir).to_path_buf(),
+        engine: engine.clone(),
+        resources: resources.clone(),
+        world: world.clone(),
+    };
     let store = Store::open_external_with(dir, engine, world, resources)?;
+    // Those that were being sent when the process ended.
+    for checkpoint in store.checkpoints()? {
+        store.release_checkpoint(checkpoint.id)?;
+    }
     let (state, recovered) = MemberState::open(store, new)?;
     let state = Arc::new(state);
     let hub = Arc::new(Hub::new(state.clone(), ring_bytes_max));
     let leases =
         Arc::new(Leases::open(state.clone(), clock.clone(), recovered.watermarks.clock_micros)?);
     let applier = Applier::new(
+        home,
         state.clone(),
         hub.clone(),
         leases.clone(),

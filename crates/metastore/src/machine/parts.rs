@@ -61,7 +61,7 @@ impl<'s> LiveScan<'s> {
     fn open(state: &'s MemberState, range: &KeyRange, base: i64) -> Result<LiveScan<'s>> {
         let mut spec = value_spec(base);
         spec.rows.push(range.rows());
-        let scan = state.store.scan(state.tables.user, spec.clone())?;
+        let scan = state.store().scan(state.tables.user, spec.clone())?;
         Ok(LiveScan { state, spec, scan, last: None })
     }
 
@@ -85,7 +85,7 @@ impl<'s> LiveScan<'s> {
         if let Some(last) = &self.last {
             rest.rows[0].start = [&last[..], &[0]].concat();
         }
-        self.scan = self.state.store.scan(self.state.tables.user, rest)?;
+        self.scan = self.state.store().scan(self.state.tables.user, rest)?;
         Ok(())
     }
 }

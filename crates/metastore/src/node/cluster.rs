@@ -75,7 +75,7 @@ impl Node {
     /// Returns the status of all members, in the order of their ids. That of a
     /// member that does not answer has an error.
     pub async fn cluster_status(&self) -> Vec<MemberStatus> {
-        let mut members = self.shared.group.members();
+        let mut members = self.shared.group.addresses();
         members.sort_unstable();
         let mut asked = JoinSet::new();
         for (at, (member_id, peer_url)) in members.into_iter().enumerate() {

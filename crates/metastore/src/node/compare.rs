@@ -56,7 +56,7 @@ impl Shared {
         if !self.group.has_peers() || !self.group.leadership().borrow().leads {
             return Ok(Compared::Skipped);
         }
-        let (index, members) = (ours.index, self.group.members());
+        let (index, members) = (ours.index, self.group.addresses());
         let mut hashes = BTreeMap::from([(self.state.identity.member_id, ours)]);
         let others = members.iter().map(|(member, _)| *member);
         for member in others.filter(|member| *member != self.state.identity.member_id) {

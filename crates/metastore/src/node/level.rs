@@ -38,7 +38,9 @@ impl Shared {
         }
         match self.propose(&Command::RaiseLevel { level }).await {
             // The leader does it.
-            Err(Error::NotLeader | Error::NoLeader | Error::LeaderChanged) => Ok(()),
+            Err(Error::NotLeader | Error::NoLeader | Error::LeaderChanged | Error::Timeout) => {
+                Ok(())
+            }
             raised => raised.map(drop),
         }
     }

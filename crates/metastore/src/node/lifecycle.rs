@@ -66,10 +66,12 @@ impl Node {
                 cluster_id: settings.cluster_id.unwrap_or_else(|| random_id(&settings)),
                 member_id: settings.member_id.unwrap_or_else(|| random_id(&settings)),
             };
-            let dir = settings.dir.join("state");
+            let dir = machine::state_dir(&*world.files, &settings.dir)?;
+            machine::clear_other(&*world.files, &settings.dir)?;
             let opened = machine::open(&dir, settings.machine.clone(), world.clone(), new)?;
             let MachineParts { state, hub, leases, applier } = opened;
             settings.check_identity(state.identity)?;
+            let joining = settings.cluster.as_ref().is_some_and(|cluster| cluster.peers.joining);
             let mut group_settings =
                 GroupSettings::new(settings.dir.join("log"), world, state.identity.member_id);
             group_settings.log.sync = settings.sync;
@@ -105,7 +107,9 @@ impl Node {
                 hashing: Arc::default(),
                 work,
             });
-            shared.raise_level_of_new().await?;
+            if !joining {
+                shared.raise_level_of_new().await?;
+            }
             let background = shared.settings.duties;
             let duties = background.then(|| Duties::start(&shared));
             let verifier = background.then(|| Verifier::start(&shared));
@@ -122,7 +126,7 @@ impl Node {
     /// Flushes the applied state to disk.
     pub fn flush(&self) -> Result<()> {
         let state = &self.shared.state;
-        Ok(state.store.flush(state.tables.user)?)
+        Ok(state.store().flush(state.tables.user)?)
     }
 
     /// Returns the checksum of all keys, computed on this thread.
@@ -154,7 +158,7 @@ impl Node {
             let Shared { group, state, work, .. } = shared;
             let closed = match group.close().await {
                 // Flush, so that the next start has no log to replay.
-                Ok(()) => state.store.flush(state.tables.user).map_err(Error::from),
+                Ok(()) => state.store().flush(state.tables.user).map_err(Error::from),
                 Err(error) => Err(error),
             };
             drop(work);

@@ -6,9 +6,10 @@
 //! work is done by `duties`: expiring leases, dropping history (`retention`) and
 //! clearing alarms (`quota`). `purge` drops history on request, `clocks` provides
 //! the timestamps of writes, and `admission` orders transactions that had a
-//! conflict, oldest first. `cluster` holds what only the leader may do. `level` raises
-//! the feature level, `verify` checks the stored keys against their hashes, `compare` the hashes of all
-//! members, `slow` logs slow requests, and `recover` makes a survivor the only voter of a new cluster.
+//! conflict, oldest first. `cluster` holds what only the leader may do, `members` changes
+//! the members. `level` raises the feature level, `verify` checks the stored keys against
+//! their hashes, `compare` the hashes of all members, `slow` logs slow requests, and
+//! `recover` makes a survivor the only voter of a new cluster.
 
 mod admission;
 mod clocks;
@@ -17,6 +18,7 @@ mod compare;
 mod duties;
 mod level;
 mod lifecycle;
+mod members;
 mod propose;
 mod purge;
 mod quota;
@@ -35,7 +37,7 @@ pub use compare::{Compared, Difference};
 pub use lifecycle::Node;
 pub use propose::NodeAs;
 pub use reader::Reader;
-pub use recover::{Recovery, inspect_member, recover_member};
+pub use recover::{Recovery, inspect_member, recover_member, stored_identity};
 pub use retention::Retention;
 pub use settings::{BackupSettings, ExecuteLimits, NodeSettings};
 pub use status::{BackupCounts, History, Status, Usage};

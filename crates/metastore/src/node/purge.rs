@@ -28,7 +28,7 @@ pub async fn purge(shared: &Arc<Shared>, revision: i64) -> Result<()> {
 }
 
 fn reclaim(state: Arc<MemberState>, applier: Arc<Applier>) -> Result<()> {
-    let (store, tables) = (&state.store, &state.tables);
+    let (store, tables) = (&state.store(), &state.tables);
     // The waterline takes effect once it is on disk outside the log.
     store.flush(tables.user)?;
     applier.sync_engine_waterline()?;

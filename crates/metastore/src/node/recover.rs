@@ -34,6 +34,14 @@ impl Recovery {
     }
 }
 
+/// Returns the owner of a directory; `None` if nothing has been stored there.
+pub fn stored_identity(dir: &Path, world: World) -> Result<Option<Identity>> {
+    if !machine::state_dir(&*world.files, dir)?.is_dir() {
+        return Ok(None);
+    }
+    inspect_member(dir, world).map(|found| Some(found.identity))
+}
+
 /// Reads what the member in a directory has. Changes neither its log nor its
 /// state.
 pub fn inspect_member(dir: &Path, world: World) -> Result<Recovery> {
@@ -48,13 +56,13 @@ pub fn recover_member(dir: &Path, world: World) -> Result<Recovery> {
     let (mut recovery, parts, log) = open(dir, world)?;
     log.become_only_voter(recovery.identity.member_id)?;
     let identity = Identity { cluster_id: new_id, ..recovery.identity };
-    parts.state.tables.set_identity(&parts.state.store, identity)?;
+    parts.state.tables.set_identity(&parts.state.store(), identity)?;
     recovery.new_cluster_id = Some(new_id);
     Ok(recovery)
 }
 
 fn open(dir: &Path, world: World) -> Result<(Recovery, MachineParts, RaftLog)> {
-    let state_dir = dir.join("state");
+    let state_dir = machine::state_dir(&*world.files, dir)?;
     if !state_dir.is_dir() {
         return Err(Error::Config(format!(
             "{} has no metastore: name the data directory of a member",

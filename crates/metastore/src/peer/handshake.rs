@@ -16,6 +16,31 @@ pub struct Hello {
     pub to: u64,
 }
 
+impl Hello {
+    /// What a member says that joins and does not know any id yet.
+    pub const JOINING: Hello = Hello { cluster: 0, from: 0, to: 0 };
+
+    pub fn is_joining(&self) -> bool {
+        *self == Hello::JOINING
+    }
+}
+
+/// Sends the ids of the cluster and of this member to one that joins.
+pub async fn send_ids<S: AsyncWrite + Unpin>(
+    stream: &mut S,
+    cluster: u64,
+    member: u64,
+) -> io::Result<()> {
+    stream.write_u64_le(cluster).await?;
+    stream.write_u64_le(member).await?;
+    stream.flush().await
+}
+
+/// Reads the ids of the cluster and of the member that was reached.
+pub async fn read_ids<S: AsyncRead + Unpin>(stream: &mut S) -> io::Result<(u64, u64)> {
+    Ok((stream.read_u64_le().await?, stream.read_u64_le().await?))
+}
+
 /// Introduces this side. Fails with the reason if the other refuses.
 pub async fn introduce<S: AsyncRead + AsyncWrite + Unpin>(
     stream: &mut S,

@@ -65,8 +65,21 @@ pub struct Roster {
 const SIZES: [usize; 4] = [1, 3, 5, 7];
 
 impl Roster {
-    /// Parses etcd's `--initial-cluster`: `name=url` separated by commas.
+    /// Parses etcd's `--initial-cluster` of a new cluster: `name=url` separated by
+    /// commas.
     pub fn parse(name: &str, members: &str) -> Result<Roster> {
+        let roster = Roster::parse_existing(name, members)?;
+        let size = roster.members.len();
+        if !SIZES.contains(&size) {
+            return Err(Error::Config(format!(
+                "invalid members: {size} members: use 1, 3, 5 or 7"
+            )));
+        }
+        Ok(roster)
+    }
+
+    /// Like `parse`, for a member that joins a cluster of any size.
+    pub fn parse_existing(name: &str, members: &str) -> Result<Roster> {
         let refuse = |why: String| Err(Error::Config(format!("invalid members: {why}")));
         let mut found = BTreeMap::new();
         for member in members.split(',').map(str::trim).filter(|member| !member.is_empty()) {
@@ -83,9 +96,6 @@ impl Roster {
         }
         if !found.contains_key(name) {
             return refuse(format!("this member, \"{name}\", is not among them"));
-        }
-        if !SIZES.contains(&found.len()) {
-            return refuse(format!("{} members: use 1, 3, 5 or 7", found.len()));
         }
         let encrypted = found.values().filter(|url| url.tls).count();
         if encrypted != 0 && encrypted != found.len() {

@@ -25,7 +25,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct PeerServer {
     pub cluster: u64,
     pub member: u64,
-    pub members: Vec<u64>,
     pub tls: Option<PeerTls>,
     pub inbox: Arc<dyn Inbox>,
 }
@@ -73,6 +72,10 @@ impl PeerServer {
             let refusal = self.refusal(hello);
             handshake::reply(&mut stream, refusal.as_deref()).await?;
             match refusal {
+                None if hello.is_joining() => {
+                    handshake::send_ids(&mut stream, self.cluster, self.member).await?;
+                    Ok(hello)
+                }
                 None => Ok(hello),
                 Some(why) => Err(io::Error::new(io::ErrorKind::PermissionDenied, why)),
             }
@@ -104,6 +107,9 @@ impl PeerServer {
     /// Returns why a connection is refused.
     fn refusal(&self, hello: Hello) -> Option<String> {
         let Hello { cluster, from, to } = hello;
+        if hello.is_joining() {
+            return None;
+        }
         if cluster != self.cluster {
             let mine = self.cluster;
             return Some(format!(
@@ -114,7 +120,8 @@ impl PeerServer {
         if to != self.member {
             return Some(format!("this is member {:x}, not member {to:x}", self.member));
         }
-        if !self.members.contains(&from) || from == self.member {
+        // Whether it is a member, the log knows.
+        if from == 0 || from == self.member {
             return Some(format!("{from:x} is not another member of this cluster"));
         }
         None

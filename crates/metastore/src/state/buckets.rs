@@ -66,7 +66,7 @@ impl MemberState {
         goes_on: &dyn Fn() -> bool,
     ) -> Result<Option<Buckets>> {
         let mut buckets = Buckets::default();
-        let mut scan = self.store.scan(self.tables.user, value_spec(revision))?;
+        let mut scan = self.store().scan(self.tables.user, value_spec(revision))?;
         loop {
             let end = scan.next_batch(BatchLimits::default(), &mut |cell| {
                 buckets.add(KeyHash::of(cell.row, cell.value));

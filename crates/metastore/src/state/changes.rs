@@ -163,21 +163,18 @@ impl MemberState {
     pub fn open_changes(&self, from: (i64, u32), to: i64) -> Result<ChangeScan> {
         let range = RowRange::new(row(from.0.max(0), from.1), row(to.max(0).saturating_add(1), 0));
         let spec = ScanSpec { view: View::Latest, ..ScanSpec::range(range) };
-        Ok(ChangeScan(self.store.scan(self.tables.changes, spec)?))
+        Ok(ChangeScan(self.store().scan(self.tables.changes, spec)?))
     }
 
     /// Passes the changes of revisions `from..=to` to `sink`, in order.
     pub fn changes(&self, from: i64, to: i64, sink: &mut dyn FnMut(Change)) -> Result<()> {
         let mut outcome = Ok(());
-        read_all(
-            &self.store,
-            self.tables.changes,
-            rows(from, to),
-            |row, value| match Change::parse(row, value) {
+        read_all(&self.store(), self.tables.changes, rows(from, to), |row, value| {
+            match Change::parse(row, value) {
                 Ok(change) => sink(change),
                 Err(error) => outcome = Err(error),
-            },
-        )?;
+            }
+        })?;
         outcome
     }
 
@@ -185,7 +182,7 @@ impl MemberState {
     pub fn time_of(&self, revision: i64) -> Result<Option<i64>> {
         let mut time = None;
         let spec = ScanSpec { view: View::Latest, ..ScanSpec::default() };
-        self.store.read_row(self.tables.changes, &row(revision, 0), &spec, |cell| {
+        self.store().read_row(self.tables.changes, &row(revision, 0), &spec, |cell| {
             time = cell.value.get(1..HEAD_BYTES).and_then(|bytes| bytes.try_into().ok());
         })?;
         Ok(time.map(i64::from_le_bytes))
@@ -231,7 +228,7 @@ impl MemberState {
             ..ScanSpec::default()
         };
         let (mut new, mut prev) = (None, None);
-        self.store.read_row(self.tables.user, &change.key, &spec, |cell| {
+        self.store().read_row(self.tables.user, &change.key, &spec, |cell| {
             if cell.timestamp == change.revision {
                 new = Some(cell.value.to_vec());
             } else if prev.is_none() {

@@ -246,7 +246,7 @@ impl MemberState {
         let mut count = 0;
         let mut spec = value_spec(revision);
         spec.rows.push(range.rows());
-        self.store.read(self.tables.user, spec, |_| {
+        self.store().read(self.tables.user, spec, |_| {
             step();
             count += 1;
         })?;
@@ -262,7 +262,7 @@ impl MemberState {
             let mut in_bucket = Vec::new();
             let mut spec = value_spec(revision);
             spec.rows.push(bucket.rows());
-            self.store.read(self.tables.user, spec, |cell| {
+            self.store().read(self.tables.user, spec, |cell| {
                 in_bucket.push(Bytes::copy_from_slice(cell.row));
             })?;
             self.counts.write().split(&bucket.start, pieces(&bucket.start, &in_bucket));

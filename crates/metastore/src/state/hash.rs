@@ -42,7 +42,7 @@ impl MemberState {
         // Of each key: the newest version, unless it is a deletion below the
         // revision.
         let mut hash = 0;
-        self.store.read(self.tables.user, spec, |cell| {
+        self.store().read(self.tables.user, spec, |cell| {
             if cell.marker && cell.timestamp < at {
                 return;
             }

@@ -45,7 +45,7 @@ impl MemberState {
             ..ScanSpec::default()
         };
         let (mut versions, mut bytes, mut more) = (Vec::new(), 0, false);
-        self.store.read_row(self.tables.user, key, &spec, |cell| {
+        self.store().read_row(self.tables.user, key, &spec, |cell| {
             bytes += cell.value.len();
             more |= versions.len() >= limit || !versions.is_empty() && bytes > VALUES_BYTES_MAX;
             if !more {

@@ -17,7 +17,7 @@ impl MemberState {
     /// Returns the stored tail of a key, by a prepared spec.
     pub(crate) fn get_by(&self, key: &[u8], spec: &ScanSpec) -> Result<Option<Bytes>> {
         let mut found = None;
-        self.store.read_row(self.tables.user, key, spec, |cell| {
+        self.store().read_row(self.tables.user, key, spec, |cell| {
             found = Some(Bytes::copy_from_slice(cell.value));
         })?;
         Ok(found)
@@ -40,7 +40,7 @@ impl MemberState {
             ..ScanSpec::default()
         };
         let mut found = None;
-        self.store.read_row(self.tables.user, key, &spec, |cell| {
+        self.store().read_row(self.tables.user, key, &spec, |cell| {
             found = Some(KeyLockInfo::parse(cell.value));
         })?;
         found.transpose()

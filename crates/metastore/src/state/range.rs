@@ -71,7 +71,7 @@ impl MemberState {
         spec.reverse = selection.is_reversed();
         let found = usize::try_from(selection.found()).unwrap_or(usize::MAX);
         spec.rows_max = selection.rows_max().map(|rows| rows.saturating_sub(found));
-        Ok(self.store.scan(self.tables.user, spec)?)
+        Ok(self.store().scan(self.tables.user, spec)?)
     }
 
     /// Passes all keys of a range to `sink`.
@@ -102,7 +102,7 @@ impl MemberState {
     ) -> Result<RangeSummary> {
         self.read_retained(query.revision, floor, |at, revision| {
             let mut count = 0;
-            self.store.read_row(self.tables.user, key, &value_spec(at), |cell| {
+            self.store().read_row(self.tables.user, key, &value_spec(at), |cell| {
                 count += 1;
                 if !query.count_only {
                     pass_on(KeyView { key, tail: cell.value }, query.keys_only, sink);

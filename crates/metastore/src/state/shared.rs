@@ -10,17 +10,19 @@ use stele_engine::{Commit, Store};
 
 use super::buckets::BucketHashes;
 use super::counts::Counts;
+use super::lease::StoredLease;
 use super::quotas::Quotas;
 use super::tables::{Identity, Tables};
 use super::watermarks::{Sample, Watermarks};
-use crate::auth::SharedAuth;
+use crate::auth::{AuthState, SharedAuth};
 use crate::command::{ActiveAlarm, Alarm};
 use crate::consensus::Position;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The stored state of a member, shared by the applier and all readers.
 pub struct MemberState {
-    pub store: Store,
+    /// Replaced when a snapshot is installed.
+    store: RwLock<Arc<Store>>,
     pub tables: Tables,
     pub identity: Identity,
     revision: AtomicI64,
@@ -52,6 +54,18 @@ pub struct MemberState {
 /// The number of samples whose hashes are kept in memory, for members to be
 /// compared at one of them.
 const HASHES_MAX: usize = 64;
+
+/// The content of a store that is about to replace the current one.
+pub struct Replacement {
+    pub watermarks: Watermarks,
+    pub leases: Vec<(i64, StoredLease)>,
+    samples: Vec<Sample>,
+    alarms: Vec<ActiveAlarm>,
+    quotas: Quotas,
+    counts: Counts,
+    auth: AuthState,
+    store: Store,
+}
 
 /// What was found in the store when it was opened, for the applier.
 pub struct Recovered {
@@ -92,10 +106,60 @@ impl MemberState {
             quotas: RwLock::new(Arc::new(quotas)),
             hashes: Mutex::new(VecDeque::new()),
             identity: tables.identity(&store)?,
-            store,
+            store: RwLock::new(Arc::new(store)),
             tables,
         };
         Ok((state, Recovered { watermarks, samples }))
+    }
+
+    /// Returns the store. A read that has begun goes on in the store in which it
+    /// began, when another takes its place.
+    pub fn store(&self) -> Arc<Store> {
+        self.store.read().clone()
+    }
+
+    /// Reads what another store holds, without using it yet.
+    pub(crate) fn replacement(&self, store: Store) -> Result<Replacement> {
+        let tables = Tables::open(&store, || self.identity)?;
+        if tables != self.tables {
+            return Err(Error::Internal("a snapshot has other tables".into()));
+        }
+        if tables.identity(&store)?.cluster_id != self.identity.cluster_id {
+            return Err(Error::ClusterMismatch);
+        }
+        tables.set_identity(&store, self.identity)?;
+        let watermarks = tables.read_watermarks(&store)?;
+        Ok(Replacement {
+            samples: tables.read_samples(&store)?,
+            alarms: tables.read_alarms(&store)?,
+            quotas: tables.read_quotas(&store)?,
+            counts: Counts::load(&store, &tables, watermarks.revision)?,
+            auth: tables.read_auth(&store)?,
+            leases: tables.read_leases(&store)?,
+            watermarks,
+            store,
+        })
+    }
+
+    /// Takes another store into use. The lines are published first: a reader that
+    /// misses what the other store has dropped sees them afterwards.
+    pub(crate) fn replace(&self, new: Replacement) -> Recovered {
+        let Replacement { watermarks, samples, alarms, quotas, counts, auth, store, .. } = new;
+        self.compacted.store(watermarks.compacted, Ordering::Release);
+        self.waterline.store(watermarks.waterline, Ordering::Release);
+        let store = Arc::new(store);
+        let old = std::mem::replace(&mut *self.store.write(), store);
+        *self.counts.write() = counts;
+        self.auth.publish(Arc::new(auth));
+        self.set_alarms(alarms);
+        self.set_quotas(Arc::new(quotas));
+        if let Some(newest) = samples.last() {
+            self.set_sampled(newest);
+        }
+        self.hashes.lock().clear();
+        self.publish(&watermarks);
+        drop(old);
+        Recovered { watermarks, samples }
     }
 
     /// Returns the newest revision. Everything up to it can be read.
@@ -208,14 +272,14 @@ impl MemberState {
 
     /// Returns the bytes on disk and in memory, including history.
     pub fn stored_bytes(&self) -> i64 {
-        let stats = self.store.stats();
+        let stats = self.store().stats();
         let stored = stats.fragment_bytes.saturating_add(stats.memory_used_bytes as u64);
         i64::try_from(stored).unwrap_or(i64::MAX)
     }
 
     /// Commits the changes of a log entry. Called in log order.
     pub(crate) fn commit(&self, commit: &Commit, index: u64) -> Result<()> {
-        self.store.apply_at(commit, index)?;
+        self.store().apply_at(commit, index)?;
         Ok(())
     }
 
@@ -224,13 +288,13 @@ impl MemberState {
     /// revisions that are not published yet. After a crash the whole entry is
     /// replayed and writes the same cells.
     pub(crate) fn commit_part(&self, commit: &Commit) -> Result<()> {
-        self.store.apply_part(commit)?;
+        self.store().apply_part(commit)?;
         Ok(())
     }
 
     /// Returns the log index up to which everything is on disk outside the log.
     pub fn flushed(&self) -> u64 {
-        self.store.flushed_index()
+        self.store().flushed_index()
     }
 
     /// Makes committed changes visible to readers. The lines are stored first:

@@ -30,7 +30,7 @@ const WATERLINE_ROW: &[u8] = b"waterline";
 const QUOTA_ROW: &[u8] = b"quota/";
 
 /// The ids of the tables, which ascend in this order.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tables {
     pub user: TableId,
     pub changes: TableId,
@@ -338,7 +338,7 @@ impl MemberState {
         let range = RowRange::prefix(&owned_row(owner, b""));
         let spec =
             ScanSpec { view: View::Latest, rows_max: Some(rows_max), ..ScanSpec::range(range) };
-        let mut scan = self.store.scan(table, spec)?;
+        let mut scan = self.store().scan(table, spec)?;
         let mut bytes = 0;
         loop {
             let limits = BatchLimits { bytes: bytes_max, ..BatchLimits::default() };
@@ -355,7 +355,7 @@ impl MemberState {
     /// Returns the rows of a lease in `lease_keys` or `lock_keys`.
     pub fn owned_rows(&self, table: TableId, owner: i64) -> Result<BTreeSet<Vec<u8>>> {
         let mut rows = BTreeSet::new();
-        read_all(&self.store, table, RowRange::prefix(&owned_row(owner, b"")), |row, _| {
+        read_all(&self.store(), table, RowRange::prefix(&owned_row(owner, b"")), |row, _| {
             rows.insert(row.to_vec());
         })?;
         Ok(rows)

@@ -97,6 +97,12 @@ impl Hub {
         }
     }
 
+    /// Notifies all who wait for locks, because any may have changed.
+    pub fn notify_all_locks(&self) {
+        let waiters = self.lock_waiters.lock();
+        waiters.values().filter_map(Weak::upgrade).for_each(|notify| notify.notify_waiters());
+    }
+
     /// Returns the newest published revision.
     pub fn revision(&self) -> i64 {
         self.ring.read().newest

@@ -54,7 +54,7 @@ async fn a_request_that_is_too_large_is_refused_and_the_connection_goes_on() {
 async fn what_is_not_served_says_so() {
     let peer = Peer::ours().await;
     for path in
-        ["/etcdserverpb.Cluster/MemberAdd", "/v3lockpb.Lock/Wait", "/etcdserverpb.KV/Nothing"]
+        ["/etcdserverpb.Cluster/MemberMove", "/v3lockpb.Lock/Wait", "/etcdserverpb.KV/Nothing"]
     {
         let refused = peer.call::<_, PutResponse>(path, PutRequest::default()).await.unwrap_err();
         assert_eq!(refused.code(), Code::Unimplemented, "{path}");

@@ -147,7 +147,7 @@ fn a_deadline_in_the_log_outlives_all_members() {
     group.clock.run(6 * SECOND);
     group.record(0);
     for member in &group.members {
-        member.state.store.flush(member.state.tables.user).unwrap();
+        member.state.store().flush(member.state.tables.user).unwrap();
     }
     group.members.clear();
     group.members = group.dirs.iter().map(|dir| open(dir, &group.clock)).collect();

@@ -70,7 +70,7 @@ impl Member {
     /// Flushes everything to disk.
     pub fn flush(&self) {
         let state = &self.parts().state;
-        state.store.flush(state.tables.user).unwrap();
+        state.store().flush(state.tables.user).unwrap();
     }
 
     fn apply(&self, at: usize) -> Vec<Result<Answer>> {

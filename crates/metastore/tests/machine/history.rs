@@ -55,7 +55,7 @@ fn a_key_that_was_put_and_deleted_again_has_changed() {
         assert!(!conflicts(&mut member, over("c", "\0")));
         member.flush();
         let state = &member.parts().state;
-        state.store.compact(state.tables.user).unwrap();
+        state.store().compact(state.tables.user).unwrap();
     }
 }
 
@@ -137,8 +137,8 @@ fn drop_history(member: &mut Member, revision: i64) {
     member.flush();
     member.parts().applier.sync_engine_waterline().unwrap();
     let state = &member.parts().state;
-    assert_eq!(state.tables.engine_waterline(&state.store).unwrap(), revision);
-    state.store.compact(state.tables.user).unwrap();
+    assert_eq!(state.tables.engine_waterline(&state.store()).unwrap(), revision);
+    state.store().compact(state.tables.user).unwrap();
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn a_replayed_log_decides_as_it_did_the_first_time_though_history_was_dropped_si
     member.propose(Command::Waterline { revision: 5 }).unwrap();
     member.parts().applier.sync_engine_waterline().unwrap();
     let state = &member.parts().state;
-    state.store.compact(state.tables.user).unwrap();
+    state.store().compact(state.tables.user).unwrap();
     let hash = state.hash(0).unwrap();
     member.restart();
     assert_eq!(member.keys(&prefix("x")), [""; 0]);
@@ -259,7 +259,7 @@ fn a_user_key_reaches_no_table_but_its_own() {
     let rows = |member: &Member, table| {
         let mut rows = Vec::new();
         let spec = stele_engine::ScanSpec::default();
-        member.parts().state.store.read(table, spec, |cell| rows.push(text(cell.row))).unwrap();
+        member.parts().state.store().read(table, spec, |cell| rows.push(text(cell.row))).unwrap();
         rows
     };
     for key in ["numbers", "alarms", "waterline", "b", "bnumbers", "\0\0\0\0\0\0\0\u{2}\0\0\0\0"] {

@@ -30,6 +30,12 @@ struct SimClock {
     step_micros: AtomicI64,
 }
 
+impl SimClock {
+    fn start() -> SimClock {
+        SimClock { started: Instant::now(), step_micros: AtomicI64::new(0) }
+    }
+}
+
 impl Clock for SimClock {
     fn now_micros(&self) -> i64 {
         let right = EPOCH_MICROS + self.elapsed().as_micros() as i64;
@@ -78,21 +84,33 @@ pub struct Cluster {
     build: Build,
     seed: u64,
     starts: u64,
+    /// Changes the settings of a member before it starts.
+    pub tune: Box<dyn Fn(u64, &mut PeerSettings)>,
 }
 
 impl Cluster {
     pub fn new(size: u64, seed: u64, build: Build) -> Cluster {
-        let clock = || SimClock { started: Instant::now(), step_micros: AtomicI64::new(0) };
         Cluster {
             network: Network::new(seed ^ 1),
             size,
-            clocks: (1..=size).map(|member| (member, Arc::new(clock()))).collect(),
+            clocks: (1..=size).map(|member| (member, Arc::new(SimClock::start()))).collect(),
             disks: (1..=size).map(|member| (member, Disk::new(seed ^ member))).collect(),
             nodes: BTreeMap::new(),
             build,
             seed,
             starts: 0,
+            tune: Box::new(|_, _| {}),
         }
+    }
+
+    /// Gives a member an empty disk: a new one, or one that has lost its data.
+    pub fn add(&mut self, member: u64) {
+        self.disks.insert(member, Disk::new(self.seed ^ member ^ (self.starts << 16)));
+        self.clocks.entry(member).or_insert_with(|| Arc::new(SimClock::start()));
+    }
+
+    pub fn disk(&self, member: u64) -> &SimFiles {
+        &self.disks[&member].files
     }
 
     /// Starts a member. An error is a refusal of its own data.
@@ -114,6 +132,7 @@ impl Cluster {
         let mut peers = PeerSettings::new(members, self.network.transport(member));
         // A member that was down for a whole run can be caught up.
         peers.log_kept_bytes = 64 << 20;
+        (self.tune)(member, &mut peers);
         settings.cluster = Some(ClusterSettings {
             peers,
             threads: GroupThreads::Current,

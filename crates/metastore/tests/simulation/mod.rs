@@ -9,6 +9,7 @@ mod faults;
 mod history;
 mod leases;
 mod locks;
+mod members;
 mod network;
 mod run;
 mod scenarios;

@@ -7,8 +7,8 @@ use serde_json::json;
 use stele_metastore::client::{At, Client, Range};
 
 use super::{
-    backup, elect, history, lease, lock, members, quota, recover, render, snapshot, status, txn,
-    users,
+    backup, elect, history, lease, lock, member, members, quota, recover, render, snapshot, status,
+    txn, users,
 };
 use crate::Outcome;
 use crate::connect::MetastoreServer;
@@ -80,6 +80,9 @@ pub enum Command {
     Elect(elect::Elect),
     History(history::History),
     Top(history::Top),
+    /// Manage the members: list, add, remove, update, promote.
+    #[command(subcommand, arg_required_else_help = true)]
+    Member(member::Command),
     /// Manage users: add, delete, show, list, passwords, roles.
     #[command(subcommand, arg_required_else_help = true)]
     User(users::UserCommand),
@@ -196,6 +199,7 @@ pub fn run(command: Command) -> anyhow::Result<Outcome> {
         }
         Command::Lease(command) => lease::run(command)?,
         Command::Lock(lock) => return lock.run(),
+        Command::Member(command) => member::run(command)?,
         Command::Status(status) => return status.run(),
         Command::MoveLeader(move_leader) => move_leader.run()?,
         Command::Compact { revision, physical, connection } => {

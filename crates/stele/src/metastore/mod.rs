@@ -1,5 +1,5 @@
 //! `stele metastore`: keys, transactions, watches, sessions, locks, snapshots, backups,
-//! quotas, users and elections from the command line, over the metastore's native API and
+//! quotas, users, members and elections from the command line, over the metastore's native API and
 //! etcd's. `commands` has the flags and runs what has no file of its own; `render` prints
 //! results; `status` and `members` show and lead the cluster.
 
@@ -9,6 +9,7 @@ mod elect;
 mod history;
 mod lease;
 mod lock;
+mod member;
 mod members;
 mod quota;
 mod recover;

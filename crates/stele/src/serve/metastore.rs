@@ -185,8 +185,10 @@ impl Metastore {
         node_settings.backup = backup;
         node_settings.slow_request = slow_request;
         node_settings.cluster_id = cluster.map(|id| id.0);
+        let scheme = if settings.tls.is_some() { "https" } else { "http" };
+        let client_urls = vec![url.unwrap_or(format!("{scheme}://{}", reachable(address)))];
         if let Some(peers) = &peers {
-            peers.join(&mut node_settings).await?;
+            peers.join(&mut node_settings, client_urls.clone()).await?;
         }
         node_settings.quota_bytes = i64::try_from(quota.0).unwrap_or(i64::MAX);
         node_settings.retention = retention;
@@ -198,12 +200,10 @@ impl Metastore {
             .await
             .with_context(|| format!("opening the metastore in {}", dir.display()))?;
         let node = Arc::new(node);
-        let scheme = if settings.tls.is_some() { "https" } else { "http" };
         let options = etcd::Options {
-            client_urls: vec![url.unwrap_or(format!("{scheme}://{}", reachable(address)))],
+            client_urls,
             name: peers.as_ref().map_or("default", Peers::name).to_string(),
             peer_urls: peers.iter().map(Peers::url).collect(),
-            other_members: peers.iter().flat_map(Peers::others).collect(),
             response_bytes_max: usize::try_from(shares.responses).unwrap_or(usize::MAX),
             process_numbers: metrics::process_numbers,
             certificate_users: settings.metastore.cert_users,

@@ -7,7 +7,7 @@ use clap::Args;
 use clap::builder::BoolishValueParser;
 use stele_metastore::peer::PeerUrl;
 
-use super::settings::{Flags, PartialSettings, Port, Section};
+use super::settings::{ClusterState, Flags, PartialSettings, Port, Section};
 use crate::Outcome;
 
 /// Serve the metastore alone, as a member of one or several; flags are named as etcd's.
@@ -23,6 +23,15 @@ pub struct MetastoreFlags {
     /// All members, as in a=https://host:2380,b=...; without it, there is one
     #[arg(long, value_name = "MEMBERS", env = "ETCD_INITIAL_CLUSTER")]
     initial_cluster: Option<String>,
+    /// Whether --initial-cluster creates a cluster or this member joins one
+    #[arg(
+        long,
+        value_enum,
+        value_name = "STATE",
+        env = "ETCD_INITIAL_CLUSTER_STATE",
+        default_value = "new"
+    )]
+    initial_cluster_state: ClusterState,
     /// Address to listen on for other members
     #[arg(long, value_name = "URL", env = "ETCD_LISTEN_PEER_URLS")]
     listen_peer_urls: Option<String>,
@@ -112,6 +121,7 @@ impl MetastoreFlags {
             metastore_port: Some(Port::Number(clients.port)),
             metastore_name: self.initial_cluster.is_some().then_some(self.name),
             metastore_peers: self.initial_cluster,
+            metastore_cluster_state: Some(self.initial_cluster_state),
             metastore_listen_peer: self.listen_peer_urls,
             metastore_url: self.advertise_client_urls,
             metastore_peer_cert: self.peer_cert_file,

@@ -1,21 +1,24 @@
 //! The other members of the metastore: their addresses and certificates.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use stele_metastore::consensus::PeerSettings;
-use stele_metastore::node::{ClusterSettings, NodeSettings};
-use stele_metastore::peer::{PeerTls, PeerTransport, PeerUrl, Roster};
+use stele_metastore::consensus::{PeerSettings, Published};
+use stele_metastore::node::{ClusterSettings, NodeSettings, stored_identity};
+use stele_metastore::peer::{PeerTls, PeerTransport, PeerUrl, Roster, discover};
 use tokio::net::TcpListener;
 
-use super::settings::PartialSettings;
+use super::settings::{ClusterState, PartialSettings};
 use super::tls;
 
 /// The members of a metastore, and how this one connects to the others.
 #[derive(Clone, Debug)]
 pub struct Peers {
     roster: Roster,
+    /// Whether this member joins a cluster that runs.
+    joins: bool,
     /// Where this member listens for the others.
     listen: PeerUrl,
     /// Certificate, key and authorities.
@@ -34,7 +37,9 @@ impl Peers {
         let Some(name) = &given.metastore_name else {
             bail!("--metastore-peers needs --metastore-name with the name of this member");
         };
-        let roster = Roster::parse(name, members).context("--metastore-peers")?;
+        let joins = given.metastore_cluster_state == Some(ClusterState::Existing);
+        let parse = if joins { Roster::parse_existing } else { Roster::parse };
+        let roster = parse(name, members).context("--metastore-peers")?;
         let listen = match &given.metastore_listen_peer {
             Some(url) => PeerUrl::parse(url).context("--metastore-listen-peer")?,
             None => roster.url().clone(),
@@ -58,7 +63,7 @@ impl Peers {
         if tls.is_none() && !listen.is_loopback() {
             bail!("--metastore-listen-peer {listen}: without TLS, use an address of this machine");
         }
-        Ok(Some(Peers { roster, listen, tls }))
+        Ok(Some(Peers { roster, joins, listen, tls }))
     }
 
     pub fn name(&self) -> &str {
@@ -70,21 +75,13 @@ impl Peers {
         self.roster.url().to_string()
     }
 
-    /// Returns the other members: id, name and address.
-    pub fn others(&self) -> Vec<(u64, String, String)> {
-        let others = self.roster.members().filter(|(_, name, _)| *name != self.roster.name());
-        others.map(|(id, name, url)| (id, name.to_string(), url.to_string())).collect()
-    }
-
-    /// Makes a node a member: listens for the others and sets its ids.
-    pub async fn join(&self, node: &mut NodeSettings) -> anyhow::Result<()> {
-        let roster = &self.roster;
-        if let Some(cluster) = node.cluster_id.filter(|id| *id != roster.cluster_id()) {
-            bail!(
-                "--metastore-cluster {cluster:x} is not the id of --metastore-peers, which is {:x}",
-                roster.cluster_id()
-            );
-        }
+    /// Makes a node a member: finds out its ids, listens for the others, and has it
+    /// publish its addresses for clients.
+    pub async fn join(
+        &self,
+        node: &mut NodeSettings,
+        client_urls: Vec<String>,
+    ) -> anyhow::Result<()> {
         let tls = match &self.tls {
             None => None,
             Some((cert, key, ca)) => {
@@ -92,15 +89,61 @@ impl Peers {
                 Some(PeerTls { connector, acceptor })
             }
         };
+        let Ids { cluster, member, addresses } = self.ids(node, tls.as_ref()).await?;
+        if let Some(given) = node.cluster_id.filter(|id| *id != cluster) {
+            bail!(
+                "--metastore-cluster {given:x} is not the id of --metastore-peers, which is \
+                 {cluster:x}"
+            );
+        }
         let listen = (self.listen.host.as_str(), self.listen.port);
         let listener = TcpListener::bind(listen).await;
         let listener =
             listener.with_context(|| format!("listening for members on {}", self.listen))?;
-        let transport = Arc::new(PeerTransport::new(roster, listener, tls));
-        let members = roster.members().map(|(id, _, url)| (id, url.to_string())).collect();
-        let peers = PeerSettings::new(members, transport);
-        (node.cluster_id, node.member_id) = (Some(roster.cluster_id()), Some(roster.member_id()));
+        let transport = Arc::new(PeerTransport::new(cluster, member, listener, tls));
+        let mut peers = PeerSettings::new(addresses, transport);
+        peers.joining = self.joins;
+        peers.published = Some(Published { name: self.roster.name().to_string(), client_urls });
+        (node.cluster_id, node.member_id) = (Some(cluster), Some(member));
         node.cluster = Some(ClusterSettings::new(peers));
         Ok(())
     }
+
+    /// Returns the ids of the cluster and of this member: those of its directory, those
+    /// under which it was added, or those of a new cluster.
+    async fn ids(&self, node: &NodeSettings, tls: Option<&PeerTls>) -> anyhow::Result<Ids> {
+        let roster = &self.roster;
+        let stored = stored_identity(&node.dir, node.world.clone())?;
+        let addresses = || roster.members().map(|(id, _, url)| (id, url.to_string())).collect();
+        if self.joins {
+            let found = discover(roster, tls).await;
+            return match (stored, found) {
+                (Some(stored), found) => Ok(Ids {
+                    cluster: stored.cluster_id,
+                    member: stored.member_id,
+                    addresses: found.map(|found| found.addresses()).unwrap_or_default(),
+                }),
+                (None, found) => {
+                    let found = found?;
+                    let member = found.id_of_new(roster)?;
+                    let (cluster, addresses) = (found.cluster_id, found.addresses());
+                    Ok(Ids { cluster, member, addresses })
+                }
+            };
+        }
+        if stored.is_none()
+            && let Ok(found) = discover(roster, tls).await
+        {
+            found.check_new(roster)?;
+        }
+        let (cluster, member) = (roster.cluster_id(), roster.member_id());
+        Ok(Ids { cluster, member, addresses: addresses() })
+    }
+}
+
+/// The ids of a cluster and a member, and the addresses of the members by id.
+struct Ids {
+    cluster: u64,
+    member: u64,
+    addresses: BTreeMap<u64, String>,
 }

@@ -13,7 +13,7 @@ use tonic::{Code, Status};
 use super::BoxError;
 use super::json::Transcoder;
 use super::objects::Objects;
-use super::paths::{is_known_to_etcd, method};
+use super::paths::method;
 use crate::etcd::callers::Credential;
 use crate::etcd::methods::Method;
 use crate::etcd::results::charged;
@@ -31,10 +31,7 @@ where
     B: Body<Data = Bytes, Error: Into<BoxError>> + Unpin + Send + 'static,
 {
     let Some(method) = method(path) else {
-        return failed(&match is_known_to_etcd(path) {
-            true => Status::unimplemented(format!("/v3/{path} is not supported")),
-            false => Status::not_found("Not Found"),
-        });
+        return failed(&Status::not_found("Not Found"));
     };
     if verb != Verb::POST {
         return failed(&Status::unimplemented("Method Not Allowed"));

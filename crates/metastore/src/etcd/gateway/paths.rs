@@ -19,6 +19,10 @@ const PATHS: &[(&str, Method)] = &[
     ("lease/leases", Method::LeaseLeases),
     ("kv/lease/leases", Method::LeaseLeases),
     ("cluster/member/list", Method::MemberList),
+    ("cluster/member/add", Method::MemberAdd),
+    ("cluster/member/remove", Method::MemberRemove),
+    ("cluster/member/update", Method::MemberUpdate),
+    ("cluster/member/promote", Method::MemberPromote),
     ("maintenance/alarm", Method::Alarm),
     ("maintenance/status", Method::Status),
     ("maintenance/defragment", Method::Defragment),
@@ -53,16 +57,7 @@ const PATHS: &[(&str, Method)] = &[
     ("election/resign", Method::Resign),
 ];
 
-/// Prefixes of the paths of etcd's methods that this server does not
-/// implement.
-const ETCD_PREFIXES: [&str; 1] = ["cluster/member/"];
-
 /// Returns the method of a path.
 pub fn method(path: &str) -> Option<Method> {
     PATHS.iter().find(|(known, _)| *known == path).map(|(_, method)| *method)
-}
-
-/// Returns whether etcd may serve a path that is not in the table.
-pub fn is_known_to_etcd(path: &str) -> bool {
-    ETCD_PREFIXES.iter().any(|prefix| path.starts_with(prefix))
 }

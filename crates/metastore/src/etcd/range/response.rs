@@ -26,6 +26,9 @@ pub async fn range(
     let linearizable = !request.serializable;
     let query = request::range(request)?;
     if linearizable {
+        if etcd.node().is_learner() {
+            return Err(Error::NotForLearner);
+        }
         etcd.node().barrier().await?;
     }
     etcd.by(caller).permit(Access::Read(&query.range))?;

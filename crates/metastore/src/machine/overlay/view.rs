@@ -93,7 +93,7 @@ impl Overlay<'_> {
         let reaches = |key: &[u8], row: &[u8]| if reverse { key >= row } else { key <= row };
         let mut changed = changed.into_iter().peekable();
         let (mut overlaid, mut flow) = (None, Flow::Continue);
-        let mut scan = self.state.store.scan(self.state.tables.user, spec)?;
+        let mut scan = self.state.store().scan(self.state.tables.user, spec)?;
         loop {
             let end = scan.next_batch(BatchLimits::default(), &mut |cell| {
                 while let Some((key, tail)) = changed.next_if(|(key, _)| reaches(key, cell.row)) {
@@ -133,7 +133,7 @@ impl Overlay<'_> {
         }
         let older = (revision < self.base).then(|| value_spec(revision));
         let spec = older.as_ref().unwrap_or(&self.at_base);
-        self.state.store.read_row(self.state.tables.user, key, spec, |cell| {
+        self.state.store().read_row(self.state.tables.user, key, spec, |cell| {
             sink(KeyView { key, tail: cell.value });
         })?;
         Ok(())
@@ -162,7 +162,7 @@ impl Overlay<'_> {
         let mut spec = value_spec(revision.min(self.base));
         spec.rows.push(rows);
         spec.rows_max = rows_max;
-        let mut scan = self.state.store.scan(self.state.tables.user, spec)?;
+        let mut scan = self.state.store().scan(self.state.tables.user, spec)?;
         loop {
             let end = scan.next_batch(BatchLimits::default(), &mut |cell| {
                 if !self.has_changed(cell.row) {

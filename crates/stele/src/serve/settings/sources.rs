@@ -157,6 +157,16 @@ pub struct PartialSettings {
     /// --initial-cluster]
     #[arg(long, value_name = "MEMBERS", env = "STELE_METASTORE_PEERS", alias = "initial-cluster")]
     pub metastore_peers: Option<String>,
+    /// Whether --metastore-peers creates a cluster or this member joins one [default: new]
+    /// [etcd: --initial-cluster-state]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "STATE",
+        env = "STELE_METASTORE_CLUSTER_STATE",
+        alias = "initial-cluster-state"
+    )]
+    pub metastore_cluster_state: Option<ClusterState>,
     /// Address to listen on for other members [default: this member's in
     /// --metastore-peers]
     #[arg(
@@ -252,6 +262,17 @@ pub struct Section {
     pub enabled: Option<bool>,
 }
 
+/// How a member starts with an empty directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClusterState {
+    /// It creates the cluster together with the others.
+    #[default]
+    New,
+    /// It has been added to a cluster that runs.
+    Existing,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogFormat {
@@ -316,6 +337,7 @@ impl PartialSettings {
             metastore_slow_request,
             metastore_name,
             metastore_peers,
+            metastore_cluster_state,
             metastore_listen_peer,
             metastore_url,
             metastore_peer_cert,
