@@ -8,7 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use stele_engine::world::World;
 use stele_metastore::command::{
-    Acquire, Command, Delete, KeyRange, LockMode, Op, Put, Quota, RangeQuery, Txn, encode,
+    Acquire, Command, Delete, KeyRange, LEVEL_MAX, LockMode, Op, Put, Quota, RangeQuery, Txn,
+    encode,
 };
 use stele_metastore::consensus::{GroupSettings, RaftGroup};
 use stele_metastore::machine::{self, MachineSettings};
@@ -68,36 +69,39 @@ fn commands(level: u32) -> (Vec<Command>, Vec<Command>) {
         let quota = Some(Quota { keys_max: 10, bytes_max: 0 });
         before.push(Command::SetQuota { prefix: "txn/".into(), quota });
     }
+    if level >= 3 {
+        let (clock_micros, deadlines) = (61_000_000, vec![(7, 1_000_061_000_000)]);
+        before.push(Command::LeaseDeadlines { clock_micros, deadlines });
+    }
     (before, after)
 }
 
 #[tokio::test]
 #[ignore = "cargo test -p stele-metastore --test promises -- --ignored golden::write_golden"]
 async fn write_golden() {
-    for level in [1, 2] {
-        let dir = tempfile::tempdir().unwrap();
-        let world = World { clock: Arc::new(TestClock::default()), ..World::real() };
-        let settings = MachineSettings::default();
-        let state = dir.path().join("state");
-        let parts = machine::open(&state, settings, world.clone(), || IDENTITY).unwrap();
-        let log = dir.path().join("log");
-        let mut settings = GroupSettings::new(log, world, IDENTITY.member_id);
-        settings.log.segment_bytes = 16 << 10;
-        let group = RaftGroup::open(settings, parts.applier.clone()).await.unwrap();
-        let (before, after) = commands(level);
-        let mut time_micros = 1_700_000_000_000_000;
-        for command in before {
-            time_micros += 1_000_000;
-            group.propose(encode(&command, time_micros)).await.unwrap().unwrap();
-        }
-        parts.state.store.flush(parts.state.tables.user).unwrap();
-        for command in after {
-            time_micros += 1_000_000;
-            group.propose(encode(&command, time_micros)).await.unwrap().unwrap();
-        }
-        let _ = fs::remove_dir_all(golden(level));
-        copy(dir.path(), &golden(level));
+    let level = LEVEL_MAX;
+    let dir = tempfile::tempdir().unwrap();
+    let world = World { clock: Arc::new(TestClock::default()), ..World::real() };
+    let settings = MachineSettings::default();
+    let state = dir.path().join("state");
+    let parts = machine::open(&state, settings, world.clone(), || IDENTITY).unwrap();
+    let log = dir.path().join("log");
+    let mut settings = GroupSettings::new(log, world, IDENTITY.member_id);
+    settings.log.segment_bytes = 16 << 10;
+    let group = RaftGroup::open(settings, parts.applier.clone()).await.unwrap();
+    let (before, after) = commands(level);
+    let mut time_micros = 1_700_000_000_000_000;
+    for command in before {
+        time_micros += 1_000_000;
+        group.propose(encode(&command, time_micros)).await.unwrap().unwrap();
     }
+    parts.state.store.flush(parts.state.tables.user).unwrap();
+    for command in after {
+        time_micros += 1_000_000;
+        group.propose(encode(&command, time_micros)).await.unwrap().unwrap();
+    }
+    let _ = fs::remove_dir_all(golden(level));
+    copy(dir.path(), &golden(level));
 }
 
 async fn opens(level: u32, hash: u32) {
@@ -149,4 +153,9 @@ async fn a_log_and_state_of_level_1_are_read() {
 #[tokio::test]
 async fn a_log_and_state_of_level_2_are_read() {
     opens(2, 2_930_036_093).await;
+}
+
+#[tokio::test]
+async fn a_log_and_state_of_level_3_are_read() {
+    opens(3, 2_930_036_093).await;
 }

@@ -131,7 +131,7 @@ fn an_entry_that_raises_the_level_too_high_stops_the_member_and_changes_nothing(
     assert!(matches!(stopped, Error::UnknownEntry { index: 2, .. }), "{stopped}");
     let text = stopped.to_string();
     assert!(
-        text.contains("feature level 3 is unknown") && text.contains("newer version"),
+        text.contains("feature level 4 is unknown") && text.contains("newer version"),
         "{text}"
     );
     assert_eq!((bare.parts.state.revision(), bare.parts.state.level()), (2, LEVEL_BASE));

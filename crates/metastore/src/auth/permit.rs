@@ -80,6 +80,7 @@ fn is_internal(access: Access<'_>) -> bool {
         Command::Expire { .. }
             | Command::Sample { .. }
             | Command::Waterline { .. }
+            | Command::LeaseDeadlines { .. }
             | Command::Restore(_)
             | Command::RestoreHistory(_)
             | Command::RaiseLevel { .. }
@@ -168,6 +169,7 @@ impl<'a> Rights<'a> {
             | Command::Alarm(_)
             | Command::Sample { .. }
             | Command::Waterline { .. }
+            | Command::LeaseDeadlines { .. }
             | Command::Restore(_)
             | Command::RestoreHistory(_)
             | Command::RaiseLevel { .. }

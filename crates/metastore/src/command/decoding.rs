@@ -8,8 +8,8 @@ use super::alarm::{Alarm, AlarmAction};
 use super::check::TXN_DEPTH_MAX;
 use super::encoding::{
     ACQUIRE, ALARM_OFF, ALARM_ON, AUTH, BY_HAND, CALLER, COMPACT, DELETE, EXECUTE, EXPIRE,
-    LEASE_GRANT, LEASE_REVOKE, PUT, RAISE_LEVEL, RANGE, RELEASE, RESTORE, RESTORE_HISTORY, SAMPLE,
-    SET_QUOTA, TXN, VERSION, VERSION_OF_LIMITS, WATERLINE,
+    LEASE_DEADLINES, LEASE_GRANT, LEASE_REVOKE, PUT, RAISE_LEVEL, RANGE, RELEASE, RESTORE,
+    RESTORE_HISTORY, SAMPLE, SET_QUOTA, TXN, VERSION, VERSION_OF_LIMITS, WATERLINE,
 };
 use super::range::{Order, RangeQuery, Target};
 use super::txn::{Compare, Delete, Execute, HeldLock, Op, Operand, Put, Relation, Txn, Write};
@@ -202,6 +202,9 @@ impl Reader<'_> {
                 leases: self.leases()?,
                 changes: self.list(Reader::restored_change)?,
             }),
+            LEASE_DEADLINES => {
+                Command::LeaseDeadlines { clock_micros: self.number()?, deadlines: self.leases()? }
+            }
             _ => return Err(Error::Malformed("unknown command")),
         })
     }
@@ -432,6 +435,7 @@ mod tests {
                 role: "root".into(),
             })),
             Command::RaiseLevel { level: 2 },
+            Command::LeaseDeadlines { clock_micros: 5, deadlines: vec![(3, 60), (-4, i64::MIN)] },
             Command::SetQuota {
                 prefix: "p/".into(),
                 quota: Some(Quota { keys_max: 10, bytes_max: 0 }),

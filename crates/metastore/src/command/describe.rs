@@ -25,6 +25,7 @@ impl Command {
             Command::Restore(_) | Command::RestoreHistory(_) => ("restore", None),
             Command::Auth(_) => ("users and roles", None),
             Command::RaiseLevel { .. } => ("raise level", None),
+            Command::LeaseDeadlines { .. } => ("lease deadlines", None),
             Command::SetQuota { prefix, .. } => ("set quota", Some(prefix)),
         };
         match key {

@@ -43,6 +43,7 @@ pub(super) const BY_HAND: u8 = 2;
 pub(super) const RAISE_LEVEL: u8 = 32;
 pub(super) const SET_QUOTA: u8 = 33;
 pub(super) const RESTORE_HISTORY: u8 = 34;
+pub(super) const LEASE_DEADLINES: u8 = 35;
 
 /// Encodes a command as a proposal.
 pub fn encode(command: &Command, time_micros: i64) -> Bytes {
@@ -105,6 +106,10 @@ pub fn encode_as(caller: Option<&Caller>, command: &Command, time_micros: i64) -
             }
         }
         Command::RestoreHistory(history) => push_history(&mut out, history),
+        Command::LeaseDeadlines { clock_micros, deadlines } => {
+            tagged(&mut out, LEASE_DEADLINES, *clock_micros);
+            push_leases(&mut out, deadlines);
+        }
     }
     out.into()
 }
@@ -230,11 +235,12 @@ fn push_auth(out: &mut Vec<u8>, command: &AuthCommand) {
     bytes(out, &message);
 }
 
+/// Writes ids of leases with their TTLs or deadlines.
 fn push_leases(out: &mut Vec<u8>, leases: &[(i64, i64)]) {
     length(out, leases.len());
-    for (id, ttl_seconds) in leases {
+    for (id, time) in leases {
         number(out, *id);
-        number(out, *ttl_seconds);
+        number(out, *time);
     }
 }
 

@@ -11,14 +11,17 @@ pub const LEVEL_BASE: u32 = 1;
 /// From this level on, the state has hashes of its buckets and quotas of
 /// prefixes, and a backup can be restored with its history.
 pub const LEVEL_OF_HASHES: u32 = 2;
+/// From this level on, the deadlines of leases are recorded in the log.
+pub const LEVEL_OF_DEADLINES: u32 = 3;
 /// The level that this version speaks.
-pub const LEVEL_MAX: u32 = 2;
+pub const LEVEL_MAX: u32 = 3;
 
 impl Command {
     /// Returns the lowest level at which the command may be proposed.
     pub fn level(&self) -> u32 {
         match self {
             Command::SetQuota { .. } | Command::RestoreHistory(_) => LEVEL_OF_HASHES,
+            Command::LeaseDeadlines { .. } => LEVEL_OF_DEADLINES,
             _ => LEVEL_BASE,
         }
     }

@@ -63,4 +63,11 @@ pub enum Command {
         quota: Option<Quota>,
     },
     RestoreHistory(RestoreHistory),
+    /// Records the group clock, and the deadlines of leases by it. Skips leases
+    /// that no longer exist.
+    LeaseDeadlines {
+        clock_micros: i64,
+        /// Ids and deadlines.
+        deadlines: Vec<(i64, i64)>,
+    },
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use openraft::storage::IOFlushed;
 use stele_engine::AbortOnPanic;
 use stele_engine::log::{LogEntry, LogWriter};
-use stele_engine::world::{Clock, Random};
+use stele_engine::world::Clock;
 use tokio::sync::mpsc;
 
 use super::head::Head;
@@ -27,10 +27,13 @@ pub enum LogIo {
     Inline,
     /// On a thread of its own, so that heartbeats do not wait for the disk.
     Thread,
-    /// In a task, where each sync takes a random time up to this: for the
+    /// In a task, where each sync takes as long as this returns: for the
     /// simulator.
-    Task { sync_max: Duration, random: Arc<dyn Random> },
+    Task(SyncTimes),
 }
+
+/// Returns how long the next sync takes.
+pub type SyncTimes = Arc<dyn Fn() -> Duration + Send + Sync>;
 
 /// The log's files.
 pub struct LogDisk {
@@ -122,11 +125,11 @@ pub fn run_thread(mut disk: LogDisk, mut jobs: mpsc::UnboundedReceiver<Job>) {
     }
 }
 
-/// Runs the log's work in a task, with syncs that take a random time.
+/// Runs the log's work in a task, with syncs that take a given time.
 pub async fn run_task(
     mut disk: LogDisk,
     mut jobs: mpsc::UnboundedReceiver<Job>,
-    (sync_max, random): (Duration, Arc<dyn Random>),
+    sync_times: SyncTimes,
     acknowledge_before_sync: bool,
 ) {
     let mut batch = Batch::default();
@@ -138,8 +141,7 @@ pub async fn run_task(
         if acknowledge_before_sync {
             batch.acknowledge();
         }
-        let micros = u64::try_from(sync_max.as_micros()).unwrap_or(u64::MAX).max(1);
-        tokio::time::sleep(Duration::from_micros(random.next_u64() % micros)).await;
+        tokio::time::sleep(sync_times()).await;
         batch.sync(&mut disk);
     }
 }

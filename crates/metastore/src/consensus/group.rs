@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use bytes::Bytes;
 use stele_engine::AbortOnPanic;
@@ -161,7 +162,8 @@ impl<M: Machine> RaftGroup<M> {
     pub async fn ask_leader(&self, question: Bytes) -> Result<Bytes> {
         match &self.member {
             Some(member) => member.ask_leader(question).await,
-            None => Ok(self.machine.ask(question)),
+            // Nothing has to wait for other members.
+            None => Ok(self.machine.ask(question, Duration::ZERO).unwrap_or_default()),
         }
     }
 
@@ -171,6 +173,11 @@ impl<M: Machine> RaftGroup<M> {
             Some(member) => member.transfer_leader(to).await,
             None => Err(Error::MemberNotFound),
         }
+    }
+
+    /// Returns the time since another member was last known to lead.
+    pub fn silence(&self) -> Duration {
+        self.member.as_ref().map_or(Duration::ZERO, |member| member.silence())
     }
 
     /// Returns whether the group has other members.

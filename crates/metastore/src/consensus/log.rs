@@ -102,7 +102,7 @@ impl RaftLog {
         let log_dir = dir.join(LOG_DIR);
         let reader = LogReader::open(&*files, &log_dir, head.segment())?;
         let keeps_applied = settings.peers.is_some();
-        let mut replay = Replay::new(&log_dir, applied, keeps_applied);
+        let mut replay = Replay::new(&log_dir, applied, keeps_applied, settings.rules);
         let end = reader.replay(|item| replay.item(&item))?;
         let state = match end.states.get(&RAFT_STREAM) {
             None => HardState::new(settings.member),
@@ -323,8 +323,8 @@ fn start_disk(disk: LogDisk, settings: &GroupSettings) -> Result<DiskHandle> {
     }
     let (queue, jobs) = mpsc::unbounded_channel();
     match &settings.log_io {
-        LogIo::Task { sync_max, random } => {
-            let times = (*sync_max, random.clone());
+        LogIo::Task(sync_times) => {
+            let times = sync_times.clone();
             let early = settings.rules.acknowledge_before_sync;
             tokio::spawn(disk::run_task(disk, jobs, times, early));
         }

@@ -1,5 +1,7 @@
 //! The state machine that a group drives.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
 use crate::error::Error;
@@ -39,9 +41,11 @@ pub trait Machine: Send + Sync + 'static {
     /// Returns the index up to which everything is on disk outside the log.
     fn flushed(&self) -> u64;
 
-    /// Answers a question of another member, as the leader.
-    fn ask(&self, _question: Bytes) -> Bytes {
-        Bytes::new()
+    /// Answers a question of another member, as the leader. `asked` is when it
+    /// was received, by the monotonic clock. `None` if an entry has to be applied
+    /// before; the question is then put again.
+    fn ask(&self, _question: Bytes, _asked: Duration) -> Option<Bytes> {
+        Some(Bytes::new())
     }
 
     /// Called when the group closes: an `apply` that is blocked must give up.

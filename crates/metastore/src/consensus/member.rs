@@ -13,12 +13,13 @@ use openraft::impls::{BasicNode, ProgressResponder};
 use openraft::vote::leader_id_std::CommittedLeaderId;
 use openraft::{Config, Instant as _, Raft, ReadPolicy, ServerState, SnapshotPolicy};
 use stele_engine::fatal::Mutex;
+use stele_engine::world::Clock;
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::apply::MachineAdapter;
-use super::group::{GroupShared, Leadership};
+use super::group::GroupShared;
 use super::log::RaftLog;
 use super::message::{Placed, Request, entry_data, response};
 use super::network::Network;
@@ -49,6 +50,7 @@ pub struct ClusterMember<M: Machine> {
     log: RaftLog,
     peers: PeerSettings,
     rules: super::Rules,
+    clock: Arc<dyn Clock>,
     ticket: AtomicU64,
     /// The readers that wait for the next confirmation of leadership.
     readers: Mutex<Vec<oneshot::Sender<Result<()>>>>,
@@ -77,7 +79,7 @@ impl<M: Machine> ClusterMember<M> {
             transport: Some(peers.transport.clone()),
             rules: settings.rules,
         };
-        let config = Arc::new(config(&peers)?);
+        let config = Arc::new(config(&peers, settings.rules)?);
         let raft = Raft::new(settings.member, config, network, log.clone(), adapter).await;
         let raft = raft.map_err(|error| Error::Internal(format!("starting Raft: {error}")))?;
         let member = Arc::new(ClusterMember {
@@ -86,6 +88,7 @@ impl<M: Machine> ClusterMember<M> {
             raft,
             log,
             rules: settings.rules,
+            clock: settings.world.clock.clone(),
             // Tickets of earlier runs may still be in the log.
             ticket: AtomicU64::new(settings.world.random.next_u64() >> 1),
             readers: Mutex::new(Vec::new()),
@@ -199,7 +202,7 @@ impl<M: Machine> ClusterMember<M> {
     async fn write(&self, data: EntryData, term: Option<u64>) -> Placed {
         let (responder, done) = ProgressResponder::complete_only();
         let mut request = self.raft.write(data).responder(responder);
-        if let Some(term) = term.filter(|_| !self.rules.propose_without_fence) {
+        if let Some(term) = term {
             request = request.with_leader(CommittedLeaderId::new(term));
         }
         if request.await.is_err() {
@@ -225,14 +228,14 @@ impl<M: Machine> ClusterMember<M> {
     /// Proposes a command of the leader, which has no effect unless this member
     /// still leads in `term`.
     pub async fn propose_in_term(&self, term: u64, proposal: Bytes) -> Result<M::Answer> {
+        if self.rules.propose_without_fence {
+            return self.shared.queue.push(proposal)?.await.unwrap_or(Err(Error::Stopped));
+        }
         let (sender, answer) = oneshot::channel();
         let ticket = self.next_ticket();
         let answered = self.shared.callers.begin(ticket, vec![sender]);
         let data = entry_data(self.shared.member, ticket, vec![proposal]);
         let write = async {
-            if self.rules.propose_without_fence {
-                return self.place(data, answered).await;
-            }
             match self.write(data, Some(term)).await {
                 Placed::Committed | Placed::Unknown => {
                     let _ = answered.await;
@@ -258,8 +261,7 @@ impl<M: Machine> ClusterMember<M> {
     /// has applied what remained of its entries of this term.
     async fn deposed(&self, term: u64) {
         let mut leadership = self.shared.leadership.subscribe();
-        let later = |now: &Leadership| now.term > term && !self.rules.propose_without_fence;
-        if leadership.wait_for(later).await.is_err() {
+        if leadership.wait_for(|now| now.term > term).await.is_err() {
             std::future::pending::<()>().await;
         }
     }
@@ -362,24 +364,33 @@ impl<M: Machine> ClusterMember<M> {
         asked.await.map_err(|_| none())
     }
 
-    /// Answers a question if this member leads. A new leader counts the TTL of all
-    /// leases from its start, so a renewal holds if no other member led when it
-    /// was received.
+    /// Answers a question if this member leads: no other member led when it was
+    /// received.
     async fn answer(&self, question: Bytes) -> Option<Bytes> {
         if !self.shared.leads.load(Ordering::Acquire) {
             return None;
+        }
+        let asked = self.clock.elapsed();
+        if self.rules.renew_without_confirmation {
+            return self.machine.ask(question, asked);
         }
         // The library's lease does not say that: it outlives a handover, and the
         // restart of the members that granted it.
         let confirmed = self.raft.get_read_linearizer(ReadPolicy::ReadIndex).await.ok()?;
         // An entry that is not committed yet may end the lease.
-        let index = self.log.last().index.max(confirmed.read_log_id().index() + 1);
+        let mut index = self.log.last().index.max(confirmed.read_log_id().index() + 1);
         let mut leadership = self.shared.leadership.subscribe();
-        tokio::select! {
-            biased;
-            () = self.shared.callers.wait_applied(index) => Some(self.machine.ask(question)),
-            // The entry may never be applied.
-            _ = leadership.wait_for(|now| !now.leads) => None,
+        loop {
+            tokio::select! {
+                biased;
+                () = self.shared.callers.wait_applied(index) => {}
+                // The entry may never be applied.
+                _ = leadership.wait_for(|now| !now.leads) => return None,
+            }
+            index = self.shared.callers.applied() + 1;
+            if let Some(answer) = self.machine.ask(question.clone(), asked) {
+                return Some(answer);
+            }
         }
     }
 
@@ -415,9 +426,12 @@ impl<M: Machine> ClusterMember<M> {
         let mut last_purge = Instant::now();
         let mut unsynced = Unsynced::default();
         loop {
-            let _ = timeout(self.peers.heartbeat, metrics.changed()).await;
+            let changed = timeout(self.peers.heartbeat, metrics.changed()).await;
             let (failed, leader, term) = self.observe();
-            if let Some(error) = failed {
+            // A library that has panicked reports nothing.
+            let ended = matches!(changed, Ok(Err(_)));
+            let ended = ended.then(|| Error::Internal("Raft has ended unexpectedly".into()));
+            if let Some(error) = failed.or(ended) {
                 tracing::error!(%error, "the Raft group has stopped");
                 self.shared.set_leader(0, term, false);
                 self.shared.callers.set_failure(error.clone());
@@ -446,6 +460,11 @@ impl<M: Machine> ClusterMember<M> {
                 self.purge().await;
             }
         }
+    }
+
+    /// Returns the time since another member was last known to lead.
+    pub fn silence(&self) -> Duration {
+        self.heard.lock().elapsed()
     }
 
     fn synced(&self) -> u64 {
@@ -579,7 +598,7 @@ fn purge_max(flushed: u64, applied: u64) -> u64 {
     flushed.min(applied.saturating_sub(PURGE_MARGIN))
 }
 
-fn config(peers: &PeerSettings) -> Result<Config> {
+fn config(peers: &PeerSettings, rules: super::Rules) -> Result<Config> {
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let election = millis(peers.election_timeout);
     let config = Config {
@@ -594,6 +613,8 @@ fn config(peers: &PeerSettings) -> Result<Config> {
         snapshot_policy: SnapshotPolicy::Never,
         max_in_snapshot_log_to_keep: 0,
         enable_leader_restore: Some(false),
+        // The library would notice before the simulator does.
+        allow_log_reversion: Some(rules.commit_without_quorum),
         ..Config::default()
     };
     config.validate().map_err(|error| Error::Internal(error.to_string()))

@@ -42,7 +42,7 @@ mod transport;
 mod types;
 mod watch;
 
-pub use disk::LogIo;
+pub use disk::{LogIo, SyncTimes};
 pub use group::{GroupStatus, Leadership, RaftGroup};
 pub(crate) use log::RaftLog;
 pub use machine::{Committed, Machine, Position};

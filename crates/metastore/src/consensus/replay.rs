@@ -9,6 +9,7 @@ use super::Position;
 use super::entries::Entries;
 use super::log::RAFT_STREAM;
 use super::record::{HardState, decode_entry};
+use super::rules::Rules;
 use crate::error::{Error, Result};
 
 /// The replay of a log.
@@ -18,11 +19,19 @@ pub struct Replay<'a> {
     /// Whether applied entries are kept too, for other members.
     keeps_applied: bool,
     entries: Entries,
+    rules: Rules,
+    last_cut: Option<u64>,
 }
 
 impl<'a> Replay<'a> {
-    pub fn new(log_dir: &'a Path, applied: Position, keeps_applied: bool) -> Replay<'a> {
-        Replay { log_dir, applied, keeps_applied, entries: Entries::default() }
+    pub fn new(
+        log_dir: &'a Path,
+        applied: Position,
+        keeps_applied: bool,
+        rules: Rules,
+    ) -> Replay<'a> {
+        let (entries, last_cut) = (Entries::default(), None);
+        Replay { log_dir, applied, keeps_applied, entries, rules, last_cut }
     }
 
     pub fn item(&mut self, item: &LogItem) -> stele_engine::Result<()> {
@@ -37,6 +46,7 @@ impl<'a> Replay<'a> {
             // applied: `check` compares the result.
             ItemKind::Cut => {
                 let index = item.index.saturating_sub(1);
+                self.last_cut = Some(index);
                 if index < self.entries.last.index {
                     self.entries.truncate_after(index);
                 }
@@ -65,6 +75,9 @@ impl<'a> Replay<'a> {
 
     pub fn finish(self, state: &HardState) -> Entries {
         let mut entries = self.entries;
+        if let Some(index) = self.last_cut.filter(|_| self.rules.replay_old_cut) {
+            entries.truncate_after(index.min(entries.last.index));
+        }
         entries.memberships.retain(|(at, _)| at.index > state.membership_at.index);
         entries.memberships.insert(0, (state.membership_at, state.membership.clone()));
         if entries.last.index < state.purged.index {

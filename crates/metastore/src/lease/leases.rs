@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,6 +10,8 @@ use stele_engine::fatal::Mutex;
 use stele_engine::world::Clock;
 use tokio::sync::Notify;
 
+use super::clock::GroupClock;
+use super::deadlines::Renewal;
 use super::wheel::Wheel;
 use crate::command::within;
 use crate::error::Result;
@@ -19,30 +22,47 @@ pub const TTL_SECONDS_MAX: i64 = 9_000_000_000;
 
 /// The leases of a node, with their deadlines.
 pub struct Leases {
-    state: Arc<MemberState>,
-    clock: Arc<dyn Clock>,
-    inner: Mutex<Inner>,
-    /// Notified when a lease may expire before the time that `next_due`
-    /// returned.
-    earlier: Arc<Notify>,
+    pub(super) state: Arc<MemberState>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) inner: Mutex<Inner>,
+    /// Notified when a lease may expire, or its deadline is to be recorded, before
+    /// the time that `next_due` or `next_record` returned.
+    pub(super) earlier: Arc<Notify>,
+    /// Whether another member may lead next.
+    pub(super) has_peers: AtomicBool,
 }
 
-struct Inner {
-    leases: HashMap<i64, Lease>,
-    wheel: Wheel,
+pub(super) struct Inner {
+    pub leases: HashMap<i64, Lease>,
+    pub wheel: Wheel,
+    pub clock: GroupClock,
+    /// The term in which this member leads, or last led.
+    pub acting_term: u64,
+    /// The term in which the group clock was last recorded.
+    pub recorded_term: u64,
+    /// Leases whose deadlines are to be recorded, with the next record of the
+    /// clock or at once.
+    pub unrecorded: Vec<i64>,
+    pub record_at_once: bool,
+    /// When this member last proposed to record the clock.
+    pub recorded_at: Duration,
     /// Entries that left the wheel and have not been examined yet.
-    overdue: Vec<(i64, u64)>,
+    pub overdue: Vec<(i64, u64)>,
     /// The last result of `next_due`.
-    next_due: Duration,
+    pub next_due: Duration,
 }
 
-struct Lease {
-    ttl_seconds: i64,
-    deadline: Duration,
+pub(super) struct Lease {
+    pub ttl_seconds: i64,
+    pub deadline: Duration,
     /// The lease's tick in the wheel; entries at other ticks are obsolete.
-    tick: u64,
+    pub tick: u64,
     /// The lease has expired, and its revocation has been proposed.
-    expiring: bool,
+    pub expiring: bool,
+    /// The deadline in the log, by the group clock.
+    pub recorded_micros: Option<i64>,
+    /// A renewal waits until its deadline is recorded.
+    pub awaits_record: bool,
 }
 
 /// The status of a lease.
@@ -55,28 +75,49 @@ pub struct LeaseStatus {
 }
 
 impl Leases {
-    /// Loads the stored leases, each with its full TTL.
-    pub fn open(state: Arc<MemberState>, clock: Arc<dyn Clock>) -> Result<Leases> {
-        let stored = state.tables.read_leases(&state.store)?;
-        let wheel = Wheel::new(clock.elapsed());
-        let leases = HashMap::with_capacity(stored.len());
-        let inner =
-            Mutex::new(Inner { leases, wheel, overdue: Vec::new(), next_due: Duration::MAX });
-        let leases = Leases { state, clock, inner, earlier: Arc::default() };
-        for (id, ttl_seconds) in stored {
-            leases.grant(id, ttl_seconds);
+    /// Loads the stored leases, each with its full TTL, and continues the group
+    /// clock.
+    pub fn open(
+        state: Arc<MemberState>,
+        clock: Arc<dyn Clock>,
+        group_micros: i64,
+    ) -> Result<Leases> {
+        let (stored, now) = (state.tables.read_leases(&state.store)?, clock.elapsed());
+        let inner = Mutex::new(Inner {
+            leases: HashMap::with_capacity(stored.len()),
+            wheel: Wheel::new(now),
+            clock: GroupClock::start(group_micros, now),
+            acting_term: 0,
+            recorded_term: 0,
+            unrecorded: Vec::new(),
+            record_at_once: false,
+            recorded_at: now,
+            overdue: Vec::new(),
+            next_due: Duration::MAX,
+        });
+        let (earlier, has_peers) = (Arc::default(), AtomicBool::new(false));
+        let leases = Leases { state, clock, inner, earlier, has_peers };
+        for (id, lease) in stored {
+            leases.grant(id, lease.ttl_seconds);
+            if let Some(deadline) = lease.deadline_micros {
+                leases.apply_deadline(id, deadline);
+            }
         }
         Ok(leases)
     }
 
-    /// Renews a lease without writing to the log. Returns its granted TTL, or
-    /// `None` if there is no such lease or it is being expired.
+    /// Makes these the leases of a member of a group of several.
+    pub fn set_has_peers(&self) {
+        self.has_peers.store(true, Ordering::Relaxed);
+    }
+
+    /// Renews a lease in a group of one, without writing to the log. Returns its
+    /// granted TTL, or `None` if there is no such lease or it is being expired.
     pub fn keep_alive(&self, id: i64) -> Option<i64> {
-        let now = self.clock.elapsed();
-        let mut inner = self.inner.lock();
-        let lease = inner.leases.get_mut(&id).filter(|lease| !lease.expiring)?;
-        lease.deadline = now + lease.ttl();
-        Some(lease.ttl_seconds)
+        match self.renew(id, self.clock.elapsed()) {
+            Renewal::Renewed(ttl_seconds) => Some(ttl_seconds),
+            Renewal::Ended | Renewal::Unrecorded => None,
+        }
     }
 
     /// Returns the status of a lease, or `None` if it does not exist.
@@ -132,11 +173,22 @@ impl Leases {
     pub(crate) fn grant(&self, id: i64, ttl_seconds: i64) {
         let now = self.clock.elapsed();
         let mut inner = self.inner.lock();
-        let mut lease = Lease { ttl_seconds, deadline: now, tick: 0, expiring: false };
+        let mut lease = Lease {
+            ttl_seconds,
+            deadline: now,
+            tick: 0,
+            expiring: false,
+            recorded_micros: None,
+            awaits_record: false,
+        };
         lease.deadline = now + lease.ttl();
         lease.tick = inner.wheel.insert(id, lease.deadline);
-        let earlier = lease.deadline < inner.next_due;
+        let mut earlier = lease.deadline < inner.next_due;
         inner.leases.insert(id, lease);
+        if self.leads(&inner) {
+            earlier |= inner.unrecorded.is_empty();
+            inner.unrecorded.push(id);
+        }
         drop(inner);
         if earlier {
             self.earlier.notify_one();
@@ -197,7 +249,7 @@ impl Leases {
         }
     }
 
-    /// Gives every lease its full TTL again. For a new leader.
+    /// Gives every lease its full TTL again.
     pub fn refresh(&self) {
         let now = self.clock.elapsed();
         for lease in self.inner.lock().leases.values_mut() {
@@ -222,7 +274,7 @@ impl Leases {
 }
 
 impl Lease {
-    fn ttl(&self) -> Duration {
+    pub fn ttl(&self) -> Duration {
         Duration::from_secs(self.ttl_seconds.clamp(0, TTL_SECONDS_MAX) as u64)
     }
 }

@@ -1,7 +1,10 @@
 //! Questions about leases, which only the leader can answer.
 
+use std::time::Duration;
+
 use bytes::{Buf, BufMut, Bytes};
 
+use super::deadlines::Renewal;
 use super::leases::{LeaseStatus, Leases};
 
 const RENEW: u8 = 1;
@@ -48,19 +51,24 @@ impl Question {
 }
 
 impl Leases {
-    /// Answers a question of another member.
-    pub fn answer(&self, question: Bytes) -> Bytes {
+    /// Answers a question that was received at a point of the monotonic clock.
+    /// Returns `None` if the answer has to wait for an entry of the log.
+    pub fn answer(&self, question: Bytes, asked: Duration) -> Option<Bytes> {
         let status = match Question::decode(question) {
-            Some(Question::Renew(id)) => self.keep_alive(id).and_then(|_| self.time_to_live(id)),
+            Some(Question::Renew(id)) => match self.renew(id, asked) {
+                Renewal::Renewed(_) => self.time_to_live(id),
+                Renewal::Ended => None,
+                Renewal::Unrecorded => return None,
+            },
             Some(Question::Status(id)) => self.time_to_live(id),
             None => None,
         };
         let Some(LeaseStatus { id, ttl_seconds, granted_seconds }) = status else {
-            return Bytes::new();
+            return Some(Bytes::new());
         };
         let mut out = Vec::with_capacity(24);
         [id, ttl_seconds, granted_seconds].into_iter().for_each(|number| out.put_i64_le(number));
-        out.into()
+        Some(out.into())
     }
 }
 

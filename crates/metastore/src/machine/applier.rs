@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use stele_engine::Commit;
@@ -215,8 +216,8 @@ impl Machine for Applier {
         self.state.flushed()
     }
 
-    fn ask(&self, question: Bytes) -> Bytes {
-        self.leases.answer(question)
+    fn ask(&self, question: Bytes, asked: Duration) -> Option<Bytes> {
+        self.leases.answer(question, asked)
     }
 
     fn close(&self) {

@@ -1,11 +1,12 @@
-//! The operations on leases that go through the log: grant, revoke and expire.
-//! Renewals do not.
+//! The operations on leases that go through the log: grant, revoke, expire, and
+//! records of deadlines. Renewals do not.
 
 use bytes::Bytes;
 
 use super::run::EntryRun;
-use crate::command::{OWNER_BYTES, Reply, VERSION_OF_LIMITS};
+use crate::command::{LEVEL_OF_DEADLINES, OWNER_BYTES, Reply, VERSION_OF_LIMITS};
 use crate::error::{Error, Result};
+use crate::state::StoredLease;
 
 /// The maximum number and bytes of keys that one entry deletes for expired
 /// leases.
@@ -18,8 +19,24 @@ impl EntryRun<'_> {
             return Err(Error::LeaseExists);
         }
         self.leases.grant(id, ttl_seconds);
-        self.overlay.set_lease(id, Some(ttl_seconds));
+        self.overlay.set_lease(id, Some(StoredLease { ttl_seconds, deadline_micros: None }));
         Ok(Reply::LeaseGrant { id, ttl_seconds })
+    }
+
+    /// Records the group clock, and deadlines of leases by it. Skips leases that
+    /// have been revoked in the meantime.
+    pub fn record_deadlines(&mut self, clock_micros: i64, deadlines: &[(i64, i64)]) -> Result<()> {
+        let level = self.overlay.watermarks.level;
+        if level < LEVEL_OF_DEADLINES {
+            return Err(Error::LevelTooLow { needed: LEVEL_OF_DEADLINES, level });
+        }
+        self.record_clock(clock_micros);
+        for &(id, deadline_micros) in deadlines {
+            if let Some(lease) = self.leases.apply_deadline(id, deadline_micros) {
+                self.overlay.set_lease(id, Some(lease));
+            }
+        }
+        Ok(())
     }
 
     pub fn revoke_lease(&mut self, id: i64) -> Result<()> {

@@ -35,7 +35,8 @@ pub fn open(
     let (state, recovered) = MemberState::open(store, new)?;
     let state = Arc::new(state);
     let hub = Arc::new(Hub::new(state.clone(), ring_bytes_max));
-    let leases = Arc::new(Leases::open(state.clone(), clock.clone())?);
+    let leases =
+        Arc::new(Leases::open(state.clone(), clock.clone(), recovered.watermarks.clock_micros)?);
     let applier = Applier::new(
         state.clone(),
         hub.clone(),

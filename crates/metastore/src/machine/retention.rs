@@ -25,9 +25,16 @@ impl EntryRun<'_> {
     }
 
     /// Records the group clock, which never decreases.
-    pub fn sample(&mut self, clock_micros: i64) {
+    pub fn record_clock(&mut self, clock_micros: i64) {
         let watermarks = &mut self.overlay.watermarks;
         watermarks.clock_micros = watermarks.clock_micros.max(clock_micros);
+        self.leases.apply_clock(watermarks.applied.term, watermarks.clock_micros);
+    }
+
+    /// Records the group clock at the present revision.
+    pub fn sample(&mut self, clock_micros: i64) {
+        self.record_clock(clock_micros);
+        let watermarks = &self.overlay.watermarks;
         let sample = Sample {
             revision: watermarks.revision,
             clock_micros: watermarks.clock_micros,

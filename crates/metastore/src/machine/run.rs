@@ -38,7 +38,14 @@ impl EntryRun<'_> {
     }
 
     fn dispatch(&mut self, command: &Command) -> Result<Reply> {
-        if !matches!(command, Command::Alarm(_) | Command::Sample { .. } | Command::Auth(_)) {
+        let is_checked = !matches!(
+            command,
+            Command::Alarm(_)
+                | Command::Sample { .. }
+                | Command::LeaseDeadlines { .. }
+                | Command::Auth(_)
+        );
+        if is_checked {
             self.check_alarms(takes_space(command))?;
         }
         match command {
@@ -68,6 +75,9 @@ impl EntryRun<'_> {
             Command::RaiseLevel { level } => self.raise_level(*level).map(done),
             Command::SetQuota { prefix, quota } => self.set_quota(prefix, *quota).map(done),
             Command::RestoreHistory(history) => self.restore_history(history).map(done),
+            Command::LeaseDeadlines { clock_micros, deadlines } => {
+                self.record_deadlines(*clock_micros, deadlines).map(done)
+            }
         }
     }
 }

@@ -73,15 +73,15 @@ impl Node {
 }
 
 impl Shared {
-    /// Returns the term if this member leads. In a new term, all leases begin
-    /// anew and the group clock continues from the log.
+    /// Returns the term if this member leads. In a new term, the deadlines of
+    /// leases and the group clock continue from the log.
     pub(super) fn lead(&self) -> Option<u64> {
         let Leadership { term, leads, .. } = *self.group.leadership().borrow();
         if !leads {
             return None;
         }
         if self.acting.0.swap(term, Ordering::AcqRel) != term && self.group.has_peers() {
-            self.leases.refresh();
+            self.leases.take_over(term, self.group.silence());
             self.last.reset();
         }
         Some(term)

@@ -1,4 +1,4 @@
-//! The background duties of a node: expiring leases, sampling time, dropping
+//! The background duties of a node: recording deadlines and expiring leases, sampling time, dropping
 //! history and clearing alarms whose cause is gone. One task, which sleeps
 //! until the next duty is due.
 
@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use super::lifecycle::Shared;
 use crate::command::{Alarm, AlarmAction, Command};
 use crate::error::{Error, Result};
+use crate::lease::Deadlines;
 
 /// The maximum number of leases that one log entry revokes, so that other
 /// proposals can run in between.
@@ -28,9 +29,6 @@ pub struct LastRound {
 
 #[derive(Clone, Copy)]
 struct Times {
-    /// The group clock, and the monotonic clock at that point.
-    clock_micros: i64,
-    elapsed: Duration,
     sampled: Duration,
     waterline_moved: Duration,
 }
@@ -99,7 +97,8 @@ fn wait(shared: &Shared) -> Duration {
     if !shared.group.leadership().borrow().leads {
         return regular;
     }
-    shared.leases.next_due().map_or(regular, |due| due.min(regular))
+    let (due, record) = (shared.leases.next_due(), shared.leases.next_record());
+    due.into_iter().chain(record).fold(regular, Duration::min)
 }
 
 /// Runs all duties that are due.
@@ -109,6 +108,7 @@ pub async fn run(shared: &Shared) -> Result<()> {
     let Some(term) = shared.lead() else {
         return shared.applier.sync_engine_waterline();
     };
+    record_deadlines(shared, term).await?;
     expire(shared, term).await?;
     if shared.can_clear_alarm() {
         let member = shared.state.identity.member_id;
@@ -116,6 +116,19 @@ pub async fn run(shared: &Shared) -> Result<()> {
         shared.propose_as_leader(term, &Command::Alarm(clear)).await?;
     }
     retain(shared, term).await
+}
+
+/// Records the group clock and deadlines of leases, for the next leader.
+async fn record_deadlines(shared: &Shared, term: u64) -> Result<()> {
+    while let Some(unrecorded) = shared.leases.take_unrecorded() {
+        let Deadlines { clock_micros, leases } = unrecorded.clone();
+        let record = Command::LeaseDeadlines { clock_micros, deadlines: leases };
+        if let Err(error) = shared.propose_as_leader(term, &record).await {
+            shared.leases.record_again(&unrecorded);
+            return Err(error);
+        }
+    }
+    Ok(())
 }
 
 /// Revokes the expired leases.
@@ -139,13 +152,12 @@ async fn expire(shared: &Shared, term: u64) -> Result<()> {
 async fn retain(shared: &Shared, term: u64) -> Result<()> {
     let retention = &shared.settings.retention;
     let now = shared.clock().elapsed();
-    let times = shared.last.get_or_start(now, || shared.applier.history().0.clock_micros);
+    let times = shared.last.get_or_start(now);
     let by_bytes = shared.sample_due_by_bytes();
     let sample_due = now - times.sampled >= retention.sample_every || by_bytes;
     let waterline_due = now - times.waterline_moved >= retention.waterline_every;
     if sample_due || waterline_due {
-        let elapsed = i64::try_from((now - times.elapsed).as_micros()).unwrap_or(i64::MAX);
-        let clock_micros = times.clock_micros.saturating_add(elapsed);
+        let clock_micros = shared.leases.group_micros();
         sample_and_move_waterline(shared, term, clock_micros, waterline_due).await?;
         shared.last.update(|times| {
             times.sampled = now;
@@ -178,16 +190,9 @@ async fn sample_and_move_waterline(
 }
 
 impl LastRound {
-    /// Returns the times of the last round. The first round initializes them:
-    /// the group clock continues from its value in the log.
-    fn get_or_start(&self, now: Duration, clock_micros: impl FnOnce() -> i64) -> Times {
-        let mut times = self.times.lock();
-        *times.get_or_insert_with(|| Times {
-            clock_micros: clock_micros(),
-            elapsed: now,
-            sampled: now,
-            waterline_moved: now,
-        })
+    /// Returns the times of the last round, which the first one initializes.
+    fn get_or_start(&self, now: Duration) -> Times {
+        *self.times.lock().get_or_insert(Times { sampled: now, waterline_moved: now })
     }
 
     /// Forgets the last round, because another member ran the rounds since.

@@ -76,6 +76,7 @@ impl Node {
                 group_settings.peers = Some(peers);
                 (group_settings.threads, group_settings.log_io) = (threads, log_io);
                 group_settings.rules = rules;
+                leases.set_has_peers();
             }
             let group = RaftGroup::open(group_settings, applier.clone()).await?;
             // Replaying the log took time that must not count against the leases.

@@ -9,7 +9,7 @@
 //! single keys, `range` reads ranges in batches, and `selection` has the rules of
 //! a range query, which a log entry that is being applied follows too. `counts`
 //! maintains the number of keys per range, `changes` is the table of changes,
-//! `lock` is the stored form of a key's lock, `hash` is a checksum of all
+//! `lock` and `lease` are the stored forms of a key's lock and of a lease, `hash` is a checksum of all
 //! retained versions, `history` has the versions of one key, `buckets` are
 //! checksums of the current keys that every change updates, and `quotas` are the
 //! limits of prefixes with their usage.
@@ -19,6 +19,7 @@ pub(crate) mod changes;
 mod counts;
 mod hash;
 mod history;
+mod lease;
 mod lock;
 mod point;
 mod quotas;
@@ -36,6 +37,7 @@ pub use changes::{Change, ChangeKind, ChangeScan, ChangedVersions};
 pub use counts::{Counts, Staged};
 pub use hash::Hash;
 pub use history::KeyVersion;
+pub use lease::StoredLease;
 pub use lock::{Holder, KeyLockInfo, Waiter};
 pub(crate) use point::value_spec;
 pub(crate) use quotas::Growth;

@@ -8,6 +8,7 @@ use stele_engine::schema::{Family, Group, Purge, Schema};
 use stele_engine::{BatchLimits, CommitBuilder, RowRange, ScanSpec, Store, TableId, View};
 
 use super::MemberState;
+use super::lease::StoredLease;
 use super::quotas::{PrefixQuota, Quotas};
 use super::watermarks::{Sample, Watermarks};
 use crate::auth::{AuthState, ROW as AUTH_ROW, Row};
@@ -243,7 +244,7 @@ impl Tables {
     pub fn push_leases(
         &self,
         commit: &mut CommitBuilder,
-        leases: &BTreeMap<i64, Option<i64>>,
+        leases: &BTreeMap<i64, Option<StoredLease>>,
         lease_keys: &BTreeMap<Vec<u8>, bool>,
         lock_keys: &BTreeMap<Vec<u8>, bool>,
     ) {
@@ -253,10 +254,10 @@ impl Tables {
         // Rows are ordered by the bits of the id, in which negative ids come
         // last.
         let (negative, positive) = (leases.range(..0), leases.range(0..));
-        for (id, ttl_seconds) in positive.chain(negative) {
+        for (id, lease) in positive.chain(negative) {
             commit.row(&id.to_be_bytes());
-            match ttl_seconds {
-                Some(ttl_seconds) => commit.set(DATA, b"", 0, &ttl_seconds.to_le_bytes()),
+            match lease {
+                Some(lease) => commit.set(DATA, b"", 0, &lease.encode()),
                 None => commit.delete_row(),
             };
         }
@@ -295,12 +296,12 @@ impl Tables {
         }
     }
 
-    /// Returns ids and TTLs of all leases.
-    pub fn read_leases(&self, store: &Store) -> Result<Vec<(i64, i64)>> {
+    /// Returns all leases.
+    pub fn read_leases(&self, store: &Store) -> Result<Vec<(i64, StoredLease)>> {
         let mut leases = Vec::new();
         read_all(store, self.leases, RowRange::all(), |row, value| {
-            let parsed = row.try_into().ok().zip(value.try_into().ok());
-            leases.push(parsed.map(|(id, ttl)| (i64::from_be_bytes(id), i64::from_le_bytes(ttl))));
+            let id = row.try_into().ok().map(i64::from_be_bytes);
+            leases.push(id.zip(StoredLease::decode(value)));
         })?;
         let all: Option<Vec<_>> = leases.into_iter().collect();
         all.ok_or_else(|| Error::Internal("cannot decode a stored lease".into()))

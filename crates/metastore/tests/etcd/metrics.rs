@@ -48,7 +48,7 @@ async fn phases_history_and_backups_are_on_the_page() {
     }
     assert_eq!(number(&peer, "stele_metastore_history_oldest_revision", &[]).await, 1.0);
     assert!(number(&peer, "stele_metastore_history_oldest_timestamp_seconds", &[]).await > 0.0);
-    assert_eq!(number(&peer, "stele_metastore_level", &[]).await, 2.0);
+    assert_eq!(number(&peer, "stele_metastore_level", &[]).await, 3.0);
     for name in [
         "stele_metastore_slow_requests_total",
         "stele_metastore_backups_total",

@@ -1,5 +1,6 @@
 //! Guarantees of the state machine, driven entry by entry without a network.
 
+mod deadlines;
 mod harness;
 mod history;
 mod kv;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -17,9 +18,6 @@ use tokio::time::Instant;
 
 use super::history::{Done, History, What};
 
-/// The TTL of the clients' leases.
-const TTL: Duration = Duration::from_secs(1);
-
 /// The running members, with the number of each run.
 #[derive(Default)]
 pub struct Members {
@@ -27,7 +25,7 @@ pub struct Members {
 }
 
 impl Members {
-    fn choose(&self, random: &SeededRandom) -> Option<(u64, u64, Arc<Node>)> {
+    pub fn choose(&self, random: &SeededRandom) -> Option<(u64, u64, Arc<Node>)> {
         let running = self.running.lock();
         let count = running.len() as u64;
         let at = random.next_u64().checked_rem(count)?;
@@ -37,7 +35,7 @@ impl Members {
 
     /// Returns whether an answer of a run counts: one that has crashed sends
     /// none.
-    fn counts(&self, member: u64, run: u64) -> bool {
+    pub fn counts(&self, member: u64, run: u64) -> bool {
         self.running.lock().get(&member).is_some_and(|(now, _)| *now == run)
     }
 }
@@ -48,24 +46,41 @@ pub struct Clients {
     pub history: Mutex<History>,
     pub start: Instant,
     pub seed: u64,
+    /// The longest pause between two operations of a client.
+    pub pause_max: Duration,
+    /// Set when the clients shall end.
+    pub ended: AtomicBool,
 }
 
 impl Clients {
-    fn now(&self) -> Duration {
+    pub fn now(&self) -> Duration {
         self.start.elapsed()
     }
 
-    fn random(&self, client: usize) -> SeededRandom {
+    pub fn ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    pub fn random(&self, client: usize) -> SeededRandom {
         SeededRandom::new(self.seed ^ ((client as u64 + 1) << 20))
     }
 
+    /// Returns a random pause between operations.
+    pub fn pause(&self, random: &SeededRandom) -> Duration {
+        Duration::from_micros(random.next_u64() % self.pause_max.as_micros() as u64)
+    }
+
+    /// Reports a violation.
+    pub fn violated(&self, what: String) {
+        self.history.lock().violations.push(what);
+    }
+
     /// Runs a client that reads and writes until the end.
-    pub async fn read_and_write(self: Arc<Self>, client: usize, until: Duration) {
+    pub async fn read_and_write(self: Arc<Self>, client: usize) {
         let random = self.random(client);
         let mut count = 0;
-        while self.now() < until {
-            let pause = Duration::from_micros(random.next_u64() % 60_000);
-            tokio::time::sleep(pause).await;
+        while !self.ended() {
+            tokio::time::sleep(self.pause(&random)).await;
             let Some((member, run, node)) = self.members.choose(&random) else { continue };
             count += 1;
             let key = Bytes::from(format!("key{}", random.next_u64() % 3));
@@ -87,76 +102,11 @@ impl Clients {
         }
     }
 
-    /// Runs a client that keeps a lease alive, and checks that its key lives as
-    /// long.
-    pub async fn keep_leases(self: Arc<Self>, client: usize, until: Duration) {
-        let random = self.random(client);
-        let mut count = 0;
-        while self.now() < until {
-            count += 1;
-            // Of this client alone: a key ends with the lease that it was last
-            // attached to.
-            let key = Bytes::from(format!("leased{client}.{count}"));
-            let kept = Duration::from_millis(random.next_u64() % 6000);
-            self.keep_lease(&random, key, kept).await;
-        }
-    }
-
-    async fn keep_lease(&self, random: &SeededRandom, key: Bytes, kept: Duration) {
-        let Some((member, run, node)) = self.members.choose(random) else {
-            return tokio::time::sleep(Duration::from_millis(20)).await;
-        };
-        let mut renewed = self.now();
-        let Ok(answer) = node.lease_grant(0, TTL.as_secs() as i64).await else { return };
-        let Reply::LeaseGrant { id, .. } = answer.reply else { return };
-        let put = Put { lease: Some(id), ..Put::new(key.clone(), "leased") };
-        if node.propose(Command::Put(put)).await.is_err() || !self.members.counts(member, run) {
-            return;
-        }
-        let end = self.now() + kept;
-        // Until it ended, or nothing was heard of it for its TTL.
-        while self.now() < end && self.now() < renewed + TTL {
-            tokio::time::sleep(Duration::from_millis(50 + random.next_u64() % 200)).await;
-            let Some((member, run, node)) = self.members.choose(random) else { continue };
-            let asked = self.now();
-            let renewal = tokio::time::timeout(TTL, node.keep_alive(id)).await;
-            if !self.members.counts(member, run) {
-                continue;
-            }
-            match renewal {
-                Ok(Ok(Some(_))) => renewed = asked,
-                Ok(Ok(None)) if self.now() < renewed + TTL => {
-                    self.early(&key, renewed, "a renewal")
-                }
-                _ => {}
-            }
-            if let Some(false) = self.exists(random, &key).await
-                && self.now() < renewed + TTL
-            {
-                self.early(&key, renewed, "a read");
-            }
-        }
-    }
-
-    fn early(&self, key: &Bytes, renewed: Duration, by: &str) {
-        let now = self.now();
-        let early =
-            format!("the lease of {key:?}, renewed at {renewed:?}, had ended for {by} at {now:?}");
-        self.history.lock().early.push(early);
-    }
-
-    /// Returns whether a linearizable read finds a key.
-    async fn exists(&self, random: &SeededRandom, key: &Bytes) -> Option<bool> {
-        let (member, run, node) = self.members.choose(random)?;
-        let (_, what) = get(&node, key).await.ok()?;
-        self.members.counts(member, run).then_some(what != What::Get(None))
-    }
-
     /// Runs a watch that continues at another member each time.
-    pub async fn watch(self: Arc<Self>, client: usize, until: Duration) {
+    pub async fn watch(self: Arc<Self>, client: usize) {
         let random = self.random(client);
         let mut next = 2;
-        while self.now() < until {
+        while !self.ended() {
             tokio::time::sleep(Duration::from_millis(random.next_u64() % 300)).await;
             let Some((member, run, node)) = self.members.choose(&random) else { continue };
             let newest = node.revision();
@@ -177,14 +127,14 @@ impl Clients {
     }
 }
 
-type Outcome = Result<(i64, What), Error>;
+pub type Outcome = Result<(i64, What), Error>;
 
 async fn put(node: &Node, key: &Bytes, value: Bytes) -> Outcome {
     let answer = node.propose(Command::Put(Put::new(key.clone(), value.clone()))).await?;
     Ok((answer.revision, What::Put(value)))
 }
 
-async fn get(node: &Node, key: &Bytes) -> Outcome {
+pub async fn get(node: &Node, key: &Bytes) -> Outcome {
     node.barrier().await?;
     let mut found = None;
     let query = RangeQuery::new(KeyRange::single(key.clone()));

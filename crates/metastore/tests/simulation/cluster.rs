@@ -1,12 +1,16 @@
-//! Members on simulated disks, a simulated network and one simulated clock.
+//! Members on simulated disks and a simulated network. All clocks run at the
+//! same speed; the wall clock of each can be set.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use stele_engine::world::sim::SimFiles;
-use stele_engine::world::{Clock, SeededRandom, World};
-use stele_metastore::consensus::{GroupThreads, LogIo, PeerSettings, Rules};
+use parking_lot::Mutex;
+use stele_engine::world::sim::{Fault, Operation, SimFiles};
+use stele_engine::world::{Clock, Random, SeededRandom, World};
+use stele_metastore::command::LEVEL_MAX;
+use stele_metastore::consensus::{GroupThreads, LogIo, PeerSettings, Rules, SyncTimes};
 use stele_metastore::node::{ClusterSettings, NodeSettings};
 use stele_metastore::{Error, Node};
 use tokio::time::Instant;
@@ -16,16 +20,51 @@ use super::network::Network;
 /// A simulated second of 2026.
 const EPOCH_MICROS: i64 = 1_790_000_000_000_000;
 
-/// The clock of the paused runtime.
-pub struct SimClock(Instant);
+/// How long a healthy disk takes to sync, at most.
+const SYNC_MAX: Duration = Duration::from_millis(8);
+
+/// The clock of a member: that of the paused runtime, and a wall clock that may
+/// be wrong.
+struct SimClock {
+    started: Instant,
+    step_micros: AtomicI64,
+}
 
 impl Clock for SimClock {
     fn now_micros(&self) -> i64 {
-        EPOCH_MICROS + self.elapsed().as_micros() as i64
+        let right = EPOCH_MICROS + self.elapsed().as_micros() as i64;
+        right + self.step_micros.load(Ordering::Relaxed)
     }
 
     fn elapsed(&self) -> Duration {
-        self.0.elapsed()
+        self.started.elapsed()
+    }
+}
+
+/// A member's disk, and how long it takes to sync its log.
+struct Disk {
+    files: SimFiles,
+    syncs: Arc<Mutex<std::ops::Range<Duration>>>,
+}
+
+impl Disk {
+    fn new(seed: u64) -> Disk {
+        let syncs = Arc::new(Mutex::new(Duration::ZERO..SYNC_MAX));
+        Disk { files: SimFiles::new(seed), syncs }
+    }
+}
+
+/// What the members run.
+#[derive(Clone, Copy, Debug)]
+pub struct Build {
+    pub rules: Rules,
+    /// The feature level at which the cluster starts.
+    pub level: u32,
+}
+
+impl Default for Build {
+    fn default() -> Build {
+        Build { rules: Rules::default(), level: LEVEL_MAX }
     }
 }
 
@@ -33,23 +72,24 @@ impl Clock for SimClock {
 pub struct Cluster {
     pub network: Arc<Network>,
     pub size: u64,
-    clock: Arc<SimClock>,
-    disks: BTreeMap<u64, SimFiles>,
+    clocks: BTreeMap<u64, Arc<SimClock>>,
+    disks: BTreeMap<u64, Disk>,
     nodes: BTreeMap<u64, Arc<Node>>,
-    rules: Rules,
+    build: Build,
     seed: u64,
     starts: u64,
 }
 
 impl Cluster {
-    pub fn new(size: u64, seed: u64, rules: Rules) -> Cluster {
+    pub fn new(size: u64, seed: u64, build: Build) -> Cluster {
+        let clock = || SimClock { started: Instant::now(), step_micros: AtomicI64::new(0) };
         Cluster {
             network: Network::new(seed ^ 1),
             size,
-            clock: Arc::new(SimClock(Instant::now())),
-            disks: (1..=size).map(|member| (member, SimFiles::new(seed ^ member))).collect(),
+            clocks: (1..=size).map(|member| (member, Arc::new(clock()))).collect(),
+            disks: (1..=size).map(|member| (member, Disk::new(seed ^ member))).collect(),
             nodes: BTreeMap::new(),
-            rules,
+            build,
             seed,
             starts: 0,
         }
@@ -60,14 +100,15 @@ impl Cluster {
         self.starts += 1;
         let seed = self.seed ^ (member << 32) ^ (self.starts << 40);
         let world = World {
-            clock: self.clock.clone(),
-            files: Arc::new(self.disks[&member].clone()),
+            clock: self.clocks[&member].clone(),
+            files: Arc::new(self.disks[&member].files.clone()),
             random: Arc::new(SeededRandom::new(seed)),
             spawner: None,
         };
         let mut settings = NodeSettings::new("/member".into(), world);
         (settings.cluster_id, settings.member_id) = (Some(1), Some(member));
         settings.lease_ttl_seconds_min = 1;
+        settings.level_at_creation = self.build.level;
         settings.machine.engine.memory.cache_bytes = 1 << 20;
         let members = (1..=self.size).map(|member| (member, format!("sim://{member}"))).collect();
         let mut peers = PeerSettings::new(members, self.network.transport(member));
@@ -76,11 +117,8 @@ impl Cluster {
         settings.cluster = Some(ClusterSettings {
             peers,
             threads: GroupThreads::Current,
-            log_io: LogIo::Task {
-                sync_max: Duration::from_millis(8),
-                random: Arc::new(SeededRandom::new(seed ^ 7)),
-            },
-            rules: self.rules,
+            log_io: LogIo::Task(self.sync_times(member, seed ^ 7)),
+            rules: self.build.rules,
         });
         let node = Node::open(settings).await?;
         self.nodes.insert(member, Arc::new(node));
@@ -91,8 +129,50 @@ impl Cluster {
     pub fn crash(&mut self, member: u64) {
         self.network.remove(member);
         if self.nodes.remove(&member).is_some() {
-            let disk = self.disks[&member].crash();
-            self.disks.insert(member, disk);
+            let disk = self.disks.get_mut(&member).expect("every member has a disk");
+            disk.files = disk.files.crash();
+        }
+    }
+
+    fn sync_times(&self, member: u64, seed: u64) -> SyncTimes {
+        let (syncs, random) = (self.disks[&member].syncs.clone(), SeededRandom::new(seed));
+        Arc::new(move || {
+            let syncs = syncs.lock().clone();
+            let micros = (syncs.end - syncs.start).as_micros().max(1) as u64;
+            syncs.start + Duration::from_micros(random.next_u64() % micros)
+        })
+    }
+
+    /// Makes the syncs of a member's log take this long from now on.
+    pub fn set_sync_times(&self, member: u64, syncs: std::ops::Range<Duration>) {
+        *self.disks[&member].syncs.lock() = syncs;
+    }
+
+    /// Lets every write to a member's log fail, because the disk is full.
+    pub fn fill_disk(&self, member: u64) {
+        let files = &self.disks[&member].files;
+        files.fail_always(Operation::Write, "/member/log", Fault::Full);
+    }
+
+    /// Sets the wall clock of a member.
+    pub fn step_clock(&self, member: u64, micros: i64) {
+        self.clocks[&member].step_micros.store(micros, Ordering::Relaxed);
+    }
+
+    /// Returns the members that have stopped because of an error.
+    pub fn failed(&self) -> Vec<u64> {
+        let failed = |node: &Node| {
+            node.group().failure().is_some_and(|error| !matches!(error, Error::NoLeader))
+        };
+        let failed = self.nodes.iter().filter(|(_, node)| failed(node));
+        failed.map(|(member, _)| *member).collect()
+    }
+
+    /// Makes all disks healthy.
+    pub fn heal_disks(&self) {
+        for disk in self.disks.values() {
+            disk.files.clear_faults();
+            *disk.syncs.lock() = Duration::ZERO..SYNC_MAX;
         }
     }
 

@@ -7,6 +7,12 @@ use bytes::Bytes;
 use stele_metastore::command::{KeyRange, RangeQuery};
 use stele_metastore::{Floor, Node};
 
+/// There was a leader between two writes that were answered with at most this
+/// distance.
+const SERVED_GAP: Duration = Duration::from_millis(300);
+/// How much of that time a lease may outlive its TTL.
+const LATE_MAX: Duration = Duration::from_secs(1);
+
 /// A completed operation of a client. Operations without an answer are not
 /// recorded: they may or may not have happened.
 #[derive(Clone, Debug)]
@@ -30,11 +36,39 @@ pub enum What {
     NotSwapped(Bytes),
     /// A lock was granted, with its token.
     Locked(i64),
+    /// Sets the value, if nothing has changed since all of this was read.
+    Executed {
+        read: BTreeMap<Bytes, Option<Bytes>>,
+        wrote: Bytes,
+    },
+    /// Sets a value under the lock that was granted with this token.
+    Guarded(i64),
+}
+
+/// A lease that was never renewed.
+#[derive(Clone, Debug)]
+pub struct Abandoned {
+    pub key: Bytes,
+    /// When the grant was answered.
+    pub granted: Duration,
+    /// When a read that found the lease began last.
+    pub seen: Duration,
+    pub ttl: Duration,
+}
+
+/// A time in which a client held a lock.
+#[derive(Clone, Debug)]
+pub struct Hold {
+    /// The revision at which it queued, and its token.
+    pub queued: i64,
+    pub token: i64,
+    pub from: Duration,
+    pub until: Duration,
 }
 
 impl What {
     fn writes(&self) -> bool {
-        matches!(self, What::Put(_) | What::Swapped(..) | What::Locked(_))
+        !matches!(self, What::Get(_) | What::NotSwapped(_))
     }
 }
 
@@ -44,19 +78,90 @@ pub struct History {
     pub done: Vec<Done>,
     /// Events of a watch that moved between members: revision and key.
     pub watched: Vec<(i64, Bytes)>,
-    /// Leases that ended early.
-    pub early: Vec<String>,
+    pub abandoned: Vec<Abandoned>,
+    pub holds: Vec<Hold>,
+    /// Violations that a client noticed itself.
+    pub violations: Vec<String>,
 }
 
 impl History {
-    /// Checks all rules against a member that has applied everything.
-    pub fn check(&self, node: &Node) -> Result<(), String> {
-        if let Some(early) = self.early.first() {
-            return Err(early.clone());
+    /// Checks the rules that need no member.
+    pub fn check_answers(&self) -> Result<(), String> {
+        match self.violations.first() {
+            Some(violation) => Err(violation.clone()),
+            None => {
+                self.check_order()?;
+                self.check_locks()?;
+                self.check_abandoned()
+            }
         }
-        self.check_order()?;
-        for done in &self.done {
-            check_value(node, done)?;
+    }
+
+    /// One client holds the lock at a time, in the order in which they queued, and
+    /// nobody writes with the token of an earlier one.
+    fn check_locks(&self) -> Result<(), String> {
+        let mut holds: Vec<&Hold> = self.holds.iter().collect();
+        holds.sort_by_key(|hold| hold.from);
+        if let Some([first, second]) = holds.windows(2).find(|pair| pair[1].from < pair[0].until) {
+            return Err(format!("two holders: {first:?} and {second:?}"));
+        }
+        holds.sort_by_key(|hold| hold.queued);
+        if let Some([first, second]) = holds.windows(2).find(|pair| pair[1].token <= pair[0].token)
+        {
+            return Err(format!("unfair: {first:?} before {second:?}"));
+        }
+        let guarded = self.done.iter().filter_map(|done| match done.what {
+            What::Guarded(token) => Some((done.revision, token)),
+            _ => None,
+        });
+        let guarded: BTreeMap<i64, i64> = guarded.collect();
+        let tokens: Vec<i64> = guarded.into_values().collect();
+        match tokens.is_sorted() {
+            true => Ok(()),
+            false => Err(format!("the tokens of writes decrease: {tokens:?}")),
+        }
+    }
+
+    /// No lease is there for more than its TTL and a second of the time in which
+    /// writes were answered.
+    fn check_abandoned(&self) -> Result<(), String> {
+        let mut answered: Vec<Duration> =
+            self.done.iter().filter(|done| done.what.writes()).map(|done| done.ended).collect();
+        answered.sort_unstable();
+        for lease in &self.abandoned {
+            let within = |at: &&Duration| (lease.granted..=lease.seen).contains(*at);
+            let times: Vec<Duration> = answered.iter().filter(within).copied().collect();
+            let served = times.windows(2).map(|pair| pair[1] - pair[0]);
+            let served: Duration = served.filter(|gap| *gap <= SERVED_GAP).sum();
+            if served > lease.ttl + LATE_MAX {
+                let Abandoned { key, granted, seen, .. } = lease;
+                return Err(format!(
+                    "ended late: the lease of {key:?}, granted at {granted:?}, was there at \
+                     {seen:?}, after {served:?} with a leader"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that a member has every answered change that it should have by its
+    /// revision.
+    pub fn check_values(&self, node: &Node) -> Result<(), String> {
+        let revision = node.revision();
+        self.done
+            .iter()
+            .filter(|done| done.revision <= revision)
+            .try_for_each(|done| check_value(node, done))
+    }
+
+    /// Checks all that members must have when they agree.
+    pub fn check_all(&self, node: &Node) -> Result<(), String> {
+        self.check_values(node)?;
+        if let Some(lost) = self.done.iter().find(|done| done.revision > node.revision()) {
+            return Err(format!(
+                "answered and lost: {lost:?}; the last revision is {}",
+                node.revision()
+            ));
         }
         self.check_watch(node)
     }
@@ -81,13 +186,13 @@ impl History {
                 false => done.revision >= before.revision,
             };
             if !ordered {
-                return Err(format!("{done:?} began after {before:?} had ended"));
+                return Err(format!("out of order: {done:?} began after {before:?} had ended"));
             }
         }
         let mut writes = BTreeMap::new();
         for done in self.done.iter().filter(|done| done.what.writes()) {
             if let Some(other) = writes.insert(done.revision, done) {
-                return Err(format!("{done:?} and {other:?} have the same revision"));
+                return Err(format!("out of order: {done:?} and {other:?} have the same revision"));
             }
         }
         Ok(())
@@ -141,6 +246,19 @@ fn check_value(node: &Node, done: &Done) -> Result<(), String> {
         }
         What::NotSwapped(old) => at(done.revision)?.as_ref() != Some(old),
         What::Locked(token) => *token == done.revision,
+        What::Guarded(token) => at(done.revision)? == Some(Bytes::from(token.to_string())),
+        What::Executed { read, wrote } => {
+            for (key, value) in read {
+                if value_at(node, key, done.revision - 1)? != *value {
+                    return Err(format!("not serializable: {key:?} has changed before {done:?}"));
+                }
+            }
+            at(done.revision)?.as_ref() == Some(wrote)
+        }
     };
-    if agrees { Ok(()) } else { Err(format!("{done:?} is not what the history holds")) }
+    if agrees {
+        Ok(())
+    } else {
+        Err(format!("answered and lost: {done:?} is not what the history holds"))
+    }
 }

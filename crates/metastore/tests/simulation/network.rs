@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,14 +11,21 @@ use parking_lot::Mutex;
 use stele_engine::world::{Random, SeededRandom};
 use stele_grpc::Pending;
 use stele_metastore::consensus::{Inbox, Lane, Transport, Unreached};
+use tokio::sync::Notify;
 
 /// After this, a lost message is reported to its sender.
 const LOST: Duration = Duration::from_secs(1);
+
+/// The number of messages of one run. A run that sends more goes round in
+/// circles, possibly without any time passing.
+const MESSAGES_MAX: u64 = 1_000_000;
 
 /// The network of a cluster.
 pub struct Network {
     random: SeededRandom,
     state: Mutex<State>,
+    messages: AtomicU64,
+    exhausted: Notify,
 }
 
 #[derive(Default)]
@@ -34,7 +42,26 @@ struct State {
 impl Network {
     pub fn new(seed: u64) -> Arc<Network> {
         let state = State { delay_micros_max: 3000, ..State::default() };
-        Arc::new(Network { random: SeededRandom::new(seed), state: Mutex::new(state) })
+        Arc::new(Network {
+            random: SeededRandom::new(seed),
+            state: Mutex::new(state),
+            messages: AtomicU64::new(0),
+            exhausted: Notify::new(),
+        })
+    }
+
+    /// Waits until too many messages were sent.
+    pub async fn exhausted(&self) -> String {
+        self.exhausted.notified().await;
+        format!("in circles: the members sent {MESSAGES_MAX} messages")
+    }
+
+    /// Counts a message. Never returns after the last one.
+    async fn count(&self) {
+        if self.messages.fetch_add(1, Ordering::Relaxed) >= MESSAGES_MAX {
+            self.exhausted.notify_one();
+            std::future::pending::<()>().await;
+        }
     }
 
     /// Returns the transport of a member that starts.
@@ -110,6 +137,7 @@ impl Transport for SimTransport {
     ) -> Pending<'static, Result<Bytes, Unreached>> {
         let (network, from, incarnation) = (self.network.clone(), self.member, self.incarnation);
         Box::pin(async move {
+            network.count().await;
             network.delay().await;
             network.wait_if_crashed(from, incarnation).await;
             if network.loses(from, to) {

@@ -1,99 +1,151 @@
-//! One run from one seed: members, clients, faults, and the checks at the end.
+//! One run from one seed: members, clients, a scenario of faults, and the checks
+//! at the end.
 
 use std::fmt::Write;
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use stele_engine::world::{Random, SeededRandom};
-use stele_metastore::consensus::Rules;
+use stele_metastore::Node;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::clients::{Clients, Members};
-use super::cluster::Cluster;
+use super::cluster::{Build, Cluster};
+use super::history::History;
+use super::scenarios::Scenario;
 
-/// How long clients and faults go on.
-const RUN: Duration = Duration::from_secs(20);
-/// How long a healed cluster may take to agree.
-const RECOVERY: Duration = Duration::from_secs(30);
+/// How long a healed cluster may take to agree, or to elect a leader.
+const RECOVERY: Duration = Duration::from_secs(20);
 
 /// Runs a seed. Returns the trace of the run, or the rule that was violated.
-pub fn run(size: u64, seed: u64, rules: Rules) -> Result<String, String> {
+pub fn run(scenario: Scenario, size: u64, seed: u64, build: Build) -> Result<String, String> {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().start_paused(true).build().unwrap();
     let ran = runtime.block_on(async {
-        let mut run = Run::new(size, seed, rules);
-        let ran = run.run().await;
+        let mut run = Run::new(scenario, size, seed, build);
+        let network = run.cluster.network.clone();
+        let ran = tokio::select! {
+            biased;
+            ran = run.run(scenario) => ran,
+            violation = network.exhausted() => Err(violation),
+        };
         let trace = run.trace();
         match ran {
             Ok(()) => Ok(trace),
-            Err(what) => Err(format!("{size} members, seed {seed}: {what}\n{trace}")),
+            Err(what) => Err(format!("{scenario:?}, {size} members, seed {seed}: {what}\n{trace}")),
         }
     });
     runtime.shutdown_background();
     ran
 }
 
-struct Run {
-    cluster: Cluster,
+/// A run in progress.
+pub struct Run {
+    pub cluster: Cluster,
     members: Arc<Members>,
+    clients: Arc<Clients>,
     random: SeededRandom,
     start: Instant,
-    seed: u64,
     runs: u64,
     /// What happened, and when.
     trace: Vec<(Duration, String)>,
 }
 
 impl Run {
-    fn new(size: u64, seed: u64, rules: Rules) -> Run {
-        Run {
-            cluster: Cluster::new(size, seed, rules),
-            members: Arc::default(),
-            random: SeededRandom::new(seed ^ 0xfa17),
-            start: Instant::now(),
+    fn new(scenario: Scenario, size: u64, seed: u64, build: Build) -> Run {
+        let (members, start): (Arc<Members>, _) = (Arc::default(), Instant::now());
+        // A scenario is short and needs answers at the moment of its faults.
+        let pause_millis_max = if scenario == Scenario::Random { 60 } else { 15 };
+        let clients = Clients {
+            members: members.clone(),
+            history: Default::default(),
+            start,
             seed,
+            pause_max: Duration::from_millis(pause_millis_max),
+            ended: Default::default(),
+        };
+        Run {
+            cluster: Cluster::new(size, seed, build),
+            members,
+            clients: Arc::new(clients),
+            random: SeededRandom::new(seed ^ 0xfa17),
+            start,
             runs: 0,
             trace: Vec::new(),
         }
     }
 
-    async fn run(&mut self) -> Result<(), String> {
+    async fn run(&mut self, scenario: Scenario) -> Result<(), String> {
         for member in 1..=self.cluster.size {
             self.start_member(member).await?;
         }
-        let clients = Arc::new(Clients {
-            members: self.members.clone(),
-            history: Default::default(),
-            start: self.start,
-            seed: self.seed,
-        });
-        let mut tasks = tokio::task::JoinSet::new();
-        for client in 0..4 {
-            tasks.spawn(clients.clone().read_and_write(client, RUN));
-        }
-        for client in 4..6 {
-            tasks.spawn(clients.clone().keep_leases(client, RUN));
-        }
-        tasks.spawn(clients.clone().watch(6, RUN));
-        while self.start.elapsed() < RUN {
-            let pause = Duration::from_millis(100 + self.random.next_u64() % 1500);
-            tokio::time::sleep(pause).await;
-            self.disturb().await?;
-        }
+        let mut tasks = self.start_clients();
+        self.play(scenario).await?;
         self.recover().await?;
+        self.clients.ended.store(true, Ordering::Relaxed);
         while tasks.join_next().await.is_some() {}
-        self.agree().await?;
-        let history = std::mem::take(&mut *clients.history.lock());
+        let history = std::mem::take(&mut *self.clients.history.lock());
         self.trace.extend(history.done.iter().map(|done| (done.ended, format!("{done:?}"))));
-        let node = self.cluster.node(1).expect("all members run");
-        history.check(&node)?;
-        if history.done.len() < 5 {
-            return Err(format!("only {} operations were answered", history.done.len()));
-        }
-        Ok(())
+        self.check(&history).await
     }
 
-    fn note(&mut self, what: std::fmt::Arguments<'_>) {
+    fn start_clients(&self) -> JoinSet<()> {
+        let (mut tasks, clients) = (JoinSet::new(), &self.clients);
+        for client in 0..4 {
+            tasks.spawn(clients.clone().read_and_write(client));
+        }
+        for client in 4..6 {
+            tasks.spawn(clients.clone().keep_leases(client));
+        }
+        tasks.spawn(clients.clone().watch(6));
+        tasks.spawn(clients.clone().abandon_leases(7));
+        for client in 8..10 {
+            tasks.spawn(clients.clone().transact(client));
+        }
+        for client in 10..13 {
+            tasks.spawn(clients.clone().hold_locks(client));
+        }
+        tasks
+    }
+
+    /// Checks every rule. If the members do not agree, a change that one of them
+    /// has lost says more than that.
+    async fn check(&mut self, history: &History) -> Result<(), String> {
+        history.check_answers()?;
+        let agreed = self.agree().await;
+        for node in self.nodes() {
+            history.check_values(&node)?;
+        }
+        agreed?;
+        self.nodes().first().map_or(Ok(()), |node| history.check_all(node))?;
+        match history.done.len() {
+            few @ 0..5 => Err(format!("only {few} operations were answered")),
+            _ => Ok(()),
+        }
+    }
+
+    fn nodes(&self) -> Vec<Arc<Node>> {
+        (1..=self.cluster.size).filter_map(|member| self.cluster.node(member)).collect()
+    }
+
+    pub fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    pub fn choose(&self, among: u64) -> u64 {
+        self.random.next_u64() % among
+    }
+
+    /// Lets a random number of milliseconds pass.
+    pub async fn pause(&mut self, millis: Range<u64>) {
+        let millis = millis.start + self.choose(millis.end - millis.start);
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+    }
+
+    pub fn note(&mut self, what: std::fmt::Arguments<'_>) {
         self.trace.push((self.start.elapsed(), what.to_string()));
     }
 
@@ -107,7 +159,7 @@ impl Run {
         lines
     }
 
-    async fn start_member(&mut self, member: u64) -> Result<(), String> {
+    pub async fn start_member(&mut self, member: u64) -> Result<(), String> {
         self.note(format_args!("start {member}"));
         let started = self.cluster.start(member).await;
         started.map_err(|error| format!("member {member} does not start: {error}"))?;
@@ -117,67 +169,19 @@ impl Run {
         Ok(())
     }
 
-    fn crash(&mut self, member: u64) {
+    pub fn crash(&mut self, member: u64) {
         self.note(format_args!("crash {member}"));
         self.members.running.lock().remove(&member);
         self.cluster.crash(member);
     }
 
-    fn choose(&self, among: u64) -> u64 {
-        self.random.next_u64() % among
+    pub fn flush(&mut self, member: u64) -> Result<(), String> {
+        self.note(format_args!("flush {member}"));
+        let Some(node) = self.cluster.node(member) else { return Ok(()) };
+        node.flush().map_err(|error| format!("flushing {member}: {error}"))
     }
 
-    /// Does one random thing to the cluster.
-    async fn disturb(&mut self) -> Result<(), String> {
-        let size = self.cluster.size;
-        let member = 1 + self.choose(size);
-        let leader = self.cluster.leader().unwrap_or(member);
-        self.note(format_args!("leader {leader}"));
-        match self.choose(12) {
-            0 => self.crash(member),
-            1 => self.crash(leader),
-            // The whole cluster loses power.
-            2 => (1..=size).for_each(|member| self.crash(member)),
-            3 => self.isolate(leader),
-            4 => self.isolate(member),
-            5 => {
-                self.note(format_args!("one way from {leader}"));
-                let others = (1..=size).filter(|other| *other != leader);
-                others.for_each(|other| self.cluster.network.cut(leader, other));
-            }
-            6 => self.bridge(leader),
-            7 => {
-                let lost = self.choose(20);
-                let (doubled, delay) = (self.choose(20), 1000 + self.choose(60_000));
-                self.note(format_args!("degrade {lost} {doubled} {delay}"));
-                self.cluster.network.degrade(lost, doubled, delay);
-            }
-            8 => {
-                self.note(format_args!("transfer from {leader}"));
-                if let Some(node) = self.cluster.node(leader) {
-                    let _ = node.transfer_leader(None).await;
-                }
-            }
-            9 => {
-                // What was applied is on disk, what was not synced is lost.
-                if let Some(node) = self.cluster.node(member) {
-                    node.flush().map_err(|error| format!("flushing {member}: {error}"))?;
-                }
-                self.crash(member);
-            }
-            _ => {
-                self.note(format_args!("heal"));
-                self.cluster.network.heal();
-                let alive = self.cluster.alive();
-                for member in (1..=size).filter(|member| !alive.contains(member)) {
-                    self.start_member(member).await?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn isolate(&mut self, member: u64) {
+    pub fn isolate(&mut self, member: u64) {
         self.note(format_args!("isolate {member}"));
         for other in (1..=self.cluster.size).filter(|other| *other != member) {
             self.cluster.network.cut(member, other);
@@ -185,22 +189,14 @@ impl Run {
         }
     }
 
-    /// Cuts the members into two halves that only one member connects.
-    fn bridge(&mut self, bridge: u64) {
-        self.note(format_args!("bridge {bridge}"));
-        let others: Vec<u64> = (1..=self.cluster.size).filter(|other| *other != bridge).collect();
-        let (left, right) = others.split_at(others.len() / 2);
-        for from in left {
-            for to in right {
-                self.cluster.network.cut(*from, *to);
-                self.cluster.network.cut(*to, *from);
-            }
-        }
-    }
-
     /// Heals everything and starts all members.
-    async fn recover(&mut self) -> Result<(), String> {
+    pub async fn recover(&mut self) -> Result<(), String> {
+        self.note(format_args!("heal"));
         self.cluster.network.heal();
+        self.cluster.heal_disks();
+        for member in self.cluster.failed() {
+            self.crash(member);
+        }
         let alive = self.cluster.alive();
         for member in (1..=self.cluster.size).filter(|member| !alive.contains(member)) {
             self.start_member(member).await?;
@@ -208,12 +204,30 @@ impl Run {
         Ok(())
     }
 
+    /// Waits until a member leads, and returns it.
+    pub async fn await_leader(&mut self) -> Result<u64, String> {
+        let deadline = Instant::now() + RECOVERY;
+        loop {
+            if let Some(leader) = self.cluster.leader() {
+                self.note(format_args!("leader {leader}"));
+                return Ok(leader);
+            }
+            if Instant::now() > deadline {
+                return Err(format!("no leader: {:?}", self.failures()));
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    fn failures(&self) -> Vec<Option<stele_metastore::Error>> {
+        self.nodes().iter().map(|node| node.group().failure()).collect()
+    }
+
     /// Waits until all members have applied the same entries, and compares
     /// their states.
     async fn agree(&mut self) -> Result<(), String> {
         let deadline = Instant::now() + RECOVERY;
-        let nodes: Vec<_> =
-            (1..=self.cluster.size).filter_map(|member| self.cluster.node(member)).collect();
+        let nodes = self.nodes();
         loop {
             let states: Vec<_> = nodes.iter().map(|node| node.status()).collect();
             let first = states[0];
@@ -225,7 +239,7 @@ impl Run {
                 break;
             }
             if Instant::now() > deadline {
-                let failures: Vec<_> = nodes.iter().map(|node| node.group().failure()).collect();
+                let failures = self.failures();
                 return Err(format!("the members do not agree: {states:?}, {failures:?}"));
             }
             tokio::time::sleep(Duration::from_millis(200)).await;

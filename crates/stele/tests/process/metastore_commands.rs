@@ -151,8 +151,8 @@ fn quotas_are_set_listed_and_deleted() {
 #[test]
 fn the_level_is_shown_and_raised_no_further_than_the_server_knows() {
     let served = Served::new();
-    assert_eq!(served.ok(&["level"]), "level 2; this member speaks levels up to 2\n");
-    assert_eq!(served.ok(&["level", "--raise", "2"]), "the metastore is at level 2\n");
+    assert_eq!(served.ok(&["level"]), "level 3; this member speaks levels up to 3\n");
+    assert_eq!(served.ok(&["level", "--raise", "3"]), "the metastore is at level 3\n");
     assert!(served.fails(2, &["level", "--raise", "9"]).contains("feature level 9 is unknown"));
 }
 

@@ -10,7 +10,7 @@ use crate::auth::AuthState;
 use crate::command::ActiveAlarm;
 use crate::error::Result;
 use crate::state::{
-    Change, KeyLockInfo, MemberState, Quotas, Sample, Staged, Watermarks, value_spec,
+    Change, KeyLockInfo, MemberState, Quotas, Sample, Staged, StoredLease, Watermarks, value_spec,
 };
 use crate::watch::Event;
 
@@ -48,8 +48,8 @@ pub struct Overlay<'a> {
     pub(super) lock_keys: BTreeMap<Vec<u8>, bool>,
     /// Keys whose locks changed.
     pub(super) locked: BTreeSet<Bytes>,
-    /// TTLs of leases; `None` removes the lease.
-    pub(super) leases: BTreeMap<i64, Option<i64>>,
+    /// Leases; `None` removes one.
+    pub(super) leases: BTreeMap<i64, Option<StoredLease>>,
     pub sample: Option<Sample>,
     pub alarms: Option<Vec<ActiveAlarm>>,
     /// The user of the current proposal.

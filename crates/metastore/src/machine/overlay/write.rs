@@ -10,7 +10,7 @@ use super::Overlay;
 use crate::command::LEVEL_OF_HASHES;
 use crate::key::{KeyView, Tail};
 use crate::machine::parts::CHANGE_BYTES;
-use crate::state::{Change, ChangeKind, KeyHash, KeyLockInfo, PrefixQuota, tables};
+use crate::state::{Change, ChangeKind, KeyHash, KeyLockInfo, PrefixQuota, StoredLease, tables};
 use crate::watch::{Event, EventKind};
 
 /// The maximum size of an entry's events that are kept for watchers. Watchers
@@ -124,8 +124,9 @@ impl Overlay<'_> {
         locks.push((revision, info, bytes));
     }
 
-    pub fn set_lease(&mut self, id: i64, ttl_seconds: Option<i64>) {
-        self.leases.insert(id, ttl_seconds);
+    /// Stores a lease; `None` removes it.
+    pub fn set_lease(&mut self, id: i64, lease: Option<StoredLease>) {
+        self.leases.insert(id, lease);
     }
 
     pub fn set_lock_key(&mut self, session: i64, key: &[u8], there: bool) {
