@@ -13,9 +13,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use stele_engine::world::World;
 use stele_metastore::command::{Command, KeyRange, Put, RangeQuery};
-use stele_metastore::consensus::{Lane, PeerSettings, Published, Transport, Unreached};
+use stele_metastore::consensus::{
+    self, Lane, MemberRecord, PeerSettings, Published, Transport, Unreached,
+};
 use stele_metastore::node::{ClusterSettings, NodeSettings};
-use stele_metastore::peer::{PeerTransport, Roster};
+use stele_metastore::peer::{PeerTransport, PeerUrl, Roster};
 use stele_metastore::{Error, Floor, Node};
 use tokio::net::TcpListener;
 
@@ -43,7 +45,15 @@ async fn transport(roster: &Roster) -> PeerTransport {
         tokio::time::sleep(Duration::from_millis(10)).await;
         listener = TcpListener::bind(address).await;
     }
-    PeerTransport::new(roster.cluster_id(), roster.member_id(), listener.unwrap(), None)
+    let (cluster, own) = (roster.cluster_id(), roster.member_id());
+    let transport = PeerTransport::new(cluster, own, listener.unwrap(), None);
+    let member = |(id, _, url): (u64, &str, &PeerUrl)| consensus::Member {
+        id,
+        record: MemberRecord::at(url.to_string()),
+        learner: false,
+    };
+    transport.set_members(&roster.members().map(member).collect::<Vec<_>>());
+    transport
 }
 
 async fn open(home: &Path, name: &str, members: &str) -> Node {
