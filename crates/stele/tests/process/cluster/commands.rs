@@ -36,7 +36,12 @@ async fn the_whole_cluster_is_shown_and_led_from_any_member() {
     let at = cluster.client_ports.map(Member);
     let leader = cluster.leader().await;
     let (follower, third) = ((leader + 1) % 3, (leader + 2) % 3);
-    until("every member answers", async || at[follower].status().1 == Some(0)).await;
+    // A member has a name once it has published it.
+    until("every member answers under its name", async || {
+        let (members, code) = at[follower].status();
+        code == Some(0) && members.iter().all(|member| member["name"].is_string())
+    })
+    .await;
     let (members, _) = at[follower].status();
     assert_eq!(members.len(), 3);
     for member in &members {
