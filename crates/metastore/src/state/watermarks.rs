@@ -178,7 +178,8 @@ mod tests {
         assert_eq!(watermarks.encode().len(), WATERMARKS_BYTES, "older versions read it");
         let newer = Watermarks { level: LEVEL_MAX + 1, ..leveled };
         let refused = Watermarks::decode(&newer.encode()).unwrap_err().to_string();
-        assert!(refused.contains("feature level 3") && refused.contains("newer"), "{refused}");
+        let level = format!("feature level {}", LEVEL_MAX + 1);
+        assert!(refused.contains(&level) && refused.contains("newer"), "{refused}");
         let sample = Sample { revision: 9, clock_micros: 1, time_micros: -2, written_bytes: 3 };
         assert_eq!(Sample::decode(&9i64.to_be_bytes(), &sample.encode()).unwrap(), sample);
         assert!(Sample::decode(b"?", &sample.encode()).is_err());

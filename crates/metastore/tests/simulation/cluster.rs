@@ -74,6 +74,8 @@ impl Default for Build {
     }
 }
 
+type Tune = Box<dyn Fn(u64, &mut PeerSettings)>;
+
 /// The members of a cluster.
 pub struct Cluster {
     pub network: Arc<Network>,
@@ -85,7 +87,7 @@ pub struct Cluster {
     seed: u64,
     starts: u64,
     /// Changes the settings of a member before it starts.
-    pub tune: Box<dyn Fn(u64, &mut PeerSettings)>,
+    pub tune: Tune,
 }
 
 impl Cluster {
