@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use stele_engine::CommitBuilder;
 use stele_engine::world::World;
-use stele_metastore::command::{Alarm, Command, KeyRange, Put, RangeQuery};
+use stele_metastore::command::{Alarm, Command, KeyRange, LEVEL_MAX, Put, RangeQuery};
 use stele_metastore::machine::{self, MachineSettings};
 use stele_metastore::node::{Compared, Difference, NodeSettings};
 use stele_metastore::state::Identity;
@@ -145,7 +145,8 @@ async fn the_status_of_the_cluster_has_every_member_and_why_one_does_not_answer(
     ids.sort_unstable();
     assert_eq!(status.iter().map(|member| member.member_id).collect::<Vec<_>>(), ids);
     for member in &status {
-        assert!(member.leader_id != 0 && member.term > 0 && member.level == 2, "{member:?}");
+        assert!(member.leader_id != 0 && member.term > 0, "{member:?}");
+        assert_eq!(member.level, LEVEL_MAX, "{member:?}");
         assert!(member.applied_index > 0 && member.last_index >= member.applied_index);
         assert!(members.contains(&member.peer_url) && !member.version.is_empty(), "{member:?}");
     }
