@@ -684,7 +684,7 @@ mod tests {
                 sim = sim.crash();
             }
             let log = open(&sim, at(4, 3));
-            assert_eq!((log.last(), read(&log)), (at(5, 3), vec!["new".to_string()]));
+            assert_eq!((log.last(), read(&log)), (at(5, 3), vec![(5, 3, "new".to_string())]));
             assert_eq!(log.membership_at(4).membership(), &membership(8));
         }
     }

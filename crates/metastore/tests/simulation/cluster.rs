@@ -29,6 +29,9 @@ impl Clock for SimClock {
     }
 }
 
+/// Changes the settings of a member.
+pub type Tune = Box<dyn Fn(u64, &mut PeerSettings)>;
+
 /// The members of a cluster.
 pub struct Cluster {
     pub network: Arc<Network>,
@@ -40,7 +43,7 @@ pub struct Cluster {
     seed: u64,
     starts: u64,
     /// Changes the settings of a member before it starts.
-    pub tune: Box<dyn Fn(u64, &mut PeerSettings)>,
+    pub tune: Tune,
 }
 
 impl Cluster {
