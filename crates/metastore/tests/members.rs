@@ -1,17 +1,17 @@
-//! Members that are added and promoted, over TCP.
+//! Members that are added, promoted, updated and removed, over TCP.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use stele_engine::world::World;
-use stele_metastore::Node;
 use stele_metastore::consensus::{Member, PeerSettings};
 use stele_metastore::node::{ClusterSettings, NodeSettings};
 use stele_metastore::peer::{PeerTransport, Roster, discover};
+use stele_metastore::{Error, Node};
 use tokio::net::TcpListener;
 
-use crate::cluster::{NAMES, PATIENCE, members, open_tuned, published, put, read};
+use crate::cluster::{NAMES, PATIENCE, members, open_all, open_tuned, published, put, read};
 
 /// Waits until a condition holds.
 async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
@@ -93,6 +93,76 @@ async fn a_learner_gets_a_snapshot_over_tcp() {
     let kept = home.path().join("d");
     let stored = stele_metastore::node::stored_identity(&kept, World::real()).unwrap().unwrap();
     assert_eq!((stored.cluster_id, stored.member_id), (found.cluster_id, id));
+    for node in nodes {
+        node.close().await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_are_added_promoted_and_removed_while_the_others_work() {
+    let (home, members) = (tempfile::tempdir().unwrap(), members().await);
+    let mut nodes = open_all(home.path(), &members).await;
+    put(&nodes[0], "k/before", "x").await;
+    for (name, node) in NAMES.iter().zip(&nodes) {
+        all_started(node).await;
+        let mine = list(node).iter().find(|member| member.record.name == *name).cloned().unwrap();
+        assert_eq!(mine.record.client_urls, published(name).client_urls);
+        assert!(!mine.learner && !node.is_learner());
+    }
+    // Through a follower, as through any member.
+    let leader = nodes[0].status().leader_id;
+    let follower = nodes.iter().position(|node| node.status().member_id != leader).unwrap();
+    let url = free_url().await;
+    let id = nodes[follower].add_member(vec![url.clone()], true).await.unwrap();
+    assert!(list(&nodes[follower]).iter().any(|member| member.id == id && member.learner));
+    let text = |refused: Result<(), Error>| refused.unwrap_err().to_string();
+    let again = nodes[0].add_member(vec![url.clone()], true).await.map(drop);
+    assert_eq!(text(again), "etcdserver: Peer URLs already exists");
+    let other = nodes[0].add_member(vec!["http://127.0.0.1:1".into()], true).await.map(drop);
+    assert_eq!(text(other), "etcdserver: too many learner members in cluster");
+    let bad = nodes[0].add_member(vec!["127.0.0.1:1".into()], true).await.map(drop);
+    assert_eq!(text(bad), "etcdserver: given member URLs are invalid");
+    let early = "etcdserver: can only promote a learner member which is in sync with leader";
+    assert_eq!(text(nodes[0].promote_member(id).await), early);
+    assert_eq!(text(nodes[0].promote_member(7).await), "etcdserver: member not found");
+
+    let joined = join(home.path(), "d", &format!("{members},d={url}")).await;
+    assert!(joined.is_learner());
+    until("the learner is promoted", async || match nodes[0].promote_member(id).await {
+        Ok(()) => true,
+        Err(error) => {
+            assert_eq!(error.to_string(), early);
+            false
+        }
+    })
+    .await;
+    assert_eq!(
+        text(nodes[0].promote_member(id).await),
+        "etcdserver: can only promote a learner member"
+    );
+    until("the new member votes", async || !joined.is_learner()).await;
+    all_started(&joined).await;
+    nodes.push(joined);
+    put(&nodes[3], "k/through", "the new one").await;
+    assert_eq!(read(&nodes[3], "k/").await.len(), 2);
+
+    // The leader can be removed, too: it hands over first, and stops.
+    let leader = nodes[0].status().leader_id;
+    let at = nodes.iter().position(|node| node.status().member_id == leader).unwrap();
+    let removed = nodes.remove(at);
+    until("the leader is removed", async || nodes[0].remove_member(leader).await.is_ok()).await;
+    assert_eq!(text(nodes[0].remove_member(leader).await), "etcdserver: member not found");
+    until("the removed member stops", async || {
+        let failure = removed.group().failure();
+        matches!(failure, Some(Error::Removed { member }) if member == leader)
+    })
+    .await;
+    for node in &nodes {
+        put(node, "k/after", "x").await;
+        assert_eq!(read(node, "k/").await.len(), 3);
+        assert_eq!(list(node).len(), 3);
+    }
+    drop(removed);
     for node in nodes {
         node.close().await.unwrap();
     }

@@ -54,7 +54,7 @@ pub struct ClusterMember<M: Machine> {
     pub(super) outbox: Arc<Outbox>,
     /// The members as of the last entry applied.
     members: Arc<AppliedMembers>,
-    /// All members that this one has ever seen in a membership.
+    /// All members that this one has ever seen in a membership of the log.
     seen: Mutex<BTreeSet<u64>>,
     /// The snapshots that are sent to others.
     outgoing: Arc<Outgoing>,
@@ -488,9 +488,13 @@ impl<M: Machine> ClusterMember<M> {
 
     /// Lets requests reach the members of the newest membership.
     fn follow_membership(&self) {
-        let members = self.newest_members();
-        self.seen.lock().extend(members.iter().map(|member| member.id));
-        self.outbox.set_members(&members);
+        self.outbox.set_members(&self.newest_members());
+        // Only what is in the log: a member that joins knows of members, itself
+        // among them, that the entries it has so far do not have yet.
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let membership = metrics.membership_config.membership();
+        self.seen.lock().extend(membership.nodes().map(|(id, _)| *id));
     }
 
     /// Returns whether a member has been removed, as far as this one knows.

@@ -74,7 +74,8 @@ impl Default for Build {
     }
 }
 
-type Tune = Box<dyn Fn(u64, &mut PeerSettings)>;
+/// Changes the settings of a member.
+pub type Tune = Box<dyn Fn(u64, &mut PeerSettings)>;
 
 /// The members of a cluster.
 pub struct Cluster {
