@@ -39,7 +39,7 @@ impl<R: Read + Seek> Reader<R> {
     pub fn open(file: R) -> Result<Reader<R>> {
         let mut records = Records::new(file, "snapshot");
         let content = records.rewind()?;
-        let whole = |content: u64| content > 0 && content % BLOCK_BYTES as u64 == 0;
+        let whole = |content: u64| content > 0 && content.is_multiple_of(BLOCK_BYTES as u64);
         if !content.is_some_and(whole) {
             return Err(records.invalid("wrong length; it may be truncated"));
         }
