@@ -122,12 +122,14 @@ fn begins(from: Position, position: Position) -> bool {
 
 /// Returns whether a range has all keys of another.
 fn covers(range: &KeyRange, other: &KeyRange) -> bool {
-    let ends = match (&range.end, &other.end) {
-        (RangeEnd::Unbounded, _) => true,
-        (RangeEnd::Before(_), RangeEnd::Unbounded) => false,
-        (RangeEnd::Before(end), RangeEnd::Before(other)) => other <= end,
-    };
-    range.start <= other.start && ends
+    match (&range.end, &other.end) {
+        (_, RangeEnd::Single) => range.contains(&other.start),
+        (RangeEnd::Single, _) | (RangeEnd::Before(_), RangeEnd::Unbounded) => false,
+        (RangeEnd::Unbounded, _) => range.start <= other.start,
+        (RangeEnd::Before(end), RangeEnd::Before(other_end)) => {
+            range.start <= other.start && other_end <= end
+        }
+    }
 }
 
 #[cfg(test)]
@@ -152,7 +154,9 @@ mod tests {
         assert!(!found((9, 0), "a", "c"), "after it");
         assert!(!found((6, 1), "a", "c"), "inside another revision");
         assert!(!found((6, 0), "a", "d") && !found((6, 0), "k", "l"), "other keys");
-        let all = KeyRange { start: "".into(), end: RangeEnd::Unbounded };
+        let single = |key| history.find((6, 0), &KeyRange::single(key)).is_some();
+        assert!(single("b") && !single("c"));
+        let all = KeyRange::all();
         assert!(history.find((6, 0), &all).is_none());
         for at in 0..READS_MAX as i64 {
             history.keep(read((10 + at, 0), (11 + at, 0), vec![all.clone()]));
