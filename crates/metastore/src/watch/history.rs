@@ -154,7 +154,7 @@ mod tests {
         assert!(!found((9, 0), "a", "c"), "after it");
         assert!(!found((6, 1), "a", "c"), "inside another revision");
         assert!(!found((6, 0), "a", "d") && !found((6, 0), "k", "l"), "other keys");
-        let single = |key| history.find((6, 0), &KeyRange::single(key)).is_some();
+        let single = |key: &'static str| history.find((6, 0), &KeyRange::single(key)).is_some();
         assert!(single("b") && !single("c"));
         let all = KeyRange::all();
         assert!(history.find((6, 0), &all).is_none());
