@@ -214,6 +214,8 @@ mod tests {
         }
         let readers = Hub::history_readers_max() as u64;
         assert!(reads[0] > 2, "{reads:?}");
-        assert!(reads[1] <= readers * (reads[0] + 4), "{reads:?} reads for 1 and 20 watchers");
+        // There are two ranges: who reads while nobody else waits reads only its own.
+        let most = readers * (2 * reads[0] + 4);
+        assert!(reads[1] <= most, "{reads:?} reads for 1 and 20 watchers");
     }
 }
