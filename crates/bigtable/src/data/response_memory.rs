@@ -46,17 +46,25 @@ impl ResponseMemory {
         self.share.get_or_insert_with(|| self.call.responses().take_now(0))
     }
 
+    /// Tells the server whether a client that does not read holds this memory.
+    fn note(&self) {
+        let held = self.share.as_ref().is_some_and(|share| share.bytes() > 0);
+        self.call.note_buffered(held);
+    }
+
     /// Charges `bytes` in total, or returns what to wait for before calling
     /// again.
     pub fn reserve(&mut self, bytes: usize) -> Option<Wait> {
         if let Some(granted) = self.granted.take().and_then(|granted| lock(&granted).take()) {
             self.share().join(granted.share);
             self.turn = self.turn.take().or(granted.turn);
+            self.note();
         }
         let has_turn = self.turn.is_some();
         let share = self.share();
         let missing = (bytes as u64).saturating_sub(share.bytes());
         if missing == 0 || share.try_grow(missing) {
+            self.note();
             return None;
         }
         if has_turn {
@@ -99,11 +107,20 @@ impl ResponseMemory {
         } else if bytes < charged {
             share.shrink(charged - bytes);
         }
+        self.note();
         if self.turn.is_some() {
             let pool = self.call.responses();
             if pool.used() <= pool.limit() {
                 self.turn = None;
             }
+        }
+    }
+}
+
+impl Drop for ResponseMemory {
+    fn drop(&mut self) {
+        if self.share.is_some() {
+            self.call.note_buffered(false);
         }
     }
 }

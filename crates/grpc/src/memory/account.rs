@@ -34,6 +34,8 @@ pub(super) struct Account {
     pub received: AtomicU64,
     /// Set when the response has begun: later messages belong to a stream.
     pub answered: AtomicBool,
+    /// Whether the service holds memory of [`CallPools::buffered_responses`].
+    pub buffers: AtomicBool,
 }
 
 /// What a call holds of the pool for large requests.
@@ -51,8 +53,8 @@ struct Large {
 impl Account {
     pub fn new(pools: &'static CallPools) -> Account {
         let (small, received) = (AtomicU64::new(0), AtomicU64::new(0));
-        let (large, answered) = (Mutex::default(), AtomicBool::new(false));
-        Account { pools, small, large, received, answered }
+        let (answered, buffers) = (AtomicBool::new(false), AtomicBool::new(false));
+        Account { pools, small, large: Mutex::default(), received, answered, buffers }
     }
 
     /// Charges the decoded size of the latest message. Returns the bytes to wait

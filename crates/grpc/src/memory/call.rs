@@ -71,6 +71,19 @@ impl CallMemory {
         }
     }
 
+    /// Notes whether the service holds memory of the pool of `responses` while its
+    /// response is sent.
+    pub fn note_buffered(&self, buffers: bool) {
+        if let Some(account) = &self.0 {
+            account.buffers.store(buffers, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether the service holds memory that other responses may wait for.
+    pub fn is_buffering(&self) -> bool {
+        self.0.as_ref().is_some_and(|account| account.buffers.load(Ordering::Relaxed))
+    }
+
     /// Charges the additional memory that the latest message takes when decoded.
     /// Waits until that much is free, or for the turn.
     pub async fn charge_decoded(&self, bytes: usize) -> Result<(), Status> {

@@ -1,20 +1,13 @@
 //! Reads a backup file in two passes, one for the checksum and one record by
 //! record, so that it may be larger than memory.
 
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{Read, Seek};
 
 use bytes::Bytes;
-use prost::Message;
-use prost::encoding::decode_varint;
-use ring::digest::{Context, SHA256};
 
 use super::format::{Change, DIGEST_BYTES, End, Header, Key, Lease, MAGIC, record};
-use crate::error::{Error, Result};
-
-const READ_BYTES: usize = 256 << 10;
-/// Larger than any request that could have written a key.
-const RECORD_BYTES_MAX: u64 = 64 << 20;
-const VARINT_BYTES_MAX: usize = 10;
+use crate::error::Result;
+use crate::snapshot::Records;
 
 /// A record of a backup file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,9 +19,7 @@ pub enum Record {
 
 /// A backup file being read.
 pub struct Reader<R> {
-    file: BufReader<R>,
-    /// Unread bytes before the checksum.
-    left: u64,
+    records: Records<R>,
     header: Header,
     digest: Bytes,
     seen: End,
@@ -39,27 +30,23 @@ impl<R: Read + Seek> Reader<R> {
     /// Verifies the whole file and reads its header.
     pub fn open(file: R) -> Result<Reader<R>> {
         let mut reader = Reader::peek(file)?;
-        let content = reader.seek_to_start()?;
-        let mut digest = Context::new(&SHA256);
-        hash(&mut reader.file, content, &mut digest)?;
-        if digest.finish().as_ref() != reader.digest {
-            return Err(invalid("wrong checksum"));
+        reader.rewind()?;
+        if reader.records.compute_digest()? != *reader.digest {
+            return Err(reader.records.invalid("wrong checksum"));
         }
-        reader.seek_to_start()?;
+        reader.rewind()?;
         reader.read_header()?;
         Ok(reader)
     }
 
     /// Reads the header and the checksum without verifying the file.
     pub fn peek(file: R) -> Result<Reader<R>> {
-        let file = BufReader::with_capacity(READ_BYTES, file);
+        let records = Records::new(file, "backup");
         let (header, digest, seen) = (Header::default(), Bytes::new(), End::default());
-        let mut reader = Reader { file, left: 0, header, digest, seen, done: false };
-        let content = reader.seek_to_start()?;
-        reader.file.seek(SeekFrom::Start(content)).map_err(unreadable)?;
-        let digest: [u8; DIGEST_BYTES] = read_array(&mut reader.file)?;
-        reader.digest = Bytes::copy_from_slice(&digest);
-        reader.seek_to_start()?;
+        let mut reader = Reader { records, header, digest, seen, done: false };
+        reader.rewind()?;
+        reader.digest = Bytes::copy_from_slice(&reader.records.stored_digest()?);
+        reader.rewind()?;
         reader.read_header()?;
         Ok(reader)
     }
@@ -82,125 +69,60 @@ impl<R: Read + Seek> Reader<R> {
         Ok(Some(match tag {
             record::LEASE => {
                 self.seen.leases += 1;
-                Record::Lease(parse(message)?)
+                Record::Lease(self.records.parse(message)?)
             }
             record::KEY => {
                 self.seen.keys += 1;
-                Record::Key(parse(message)?)
+                Record::Key(self.records.parse(message)?)
             }
             record::CHANGE => {
                 self.seen.changes += 1;
-                Record::Change(parse(message)?)
+                Record::Change(self.records.parse(message)?)
             }
             record::END => {
-                let end: End = parse(message)?;
-                if end != self.seen || self.left > 0 {
-                    return Err(invalid("the number of records is wrong"));
+                let end: End = self.records.parse(message)?;
+                if end != self.seen || self.records.left() > 0 {
+                    return Err(self.records.invalid("the number of records is wrong"));
                 }
                 self.done = true;
                 return Ok(None);
             }
-            _ => return Err(invalid("a record has an unknown type")),
+            _ => return Err(self.records.invalid("a record has an unknown type")),
         }))
     }
 
-    /// Returns the number of bytes before the checksum.
-    fn seek_to_start(&mut self) -> Result<u64> {
-        let bytes = self.file.seek(SeekFrom::End(0)).map_err(unreadable)?;
-        let content = bytes.checked_sub(DIGEST_BYTES as u64);
-        let content = content.filter(|content| *content > MAGIC.len() as u64);
-        let content = content.ok_or_else(|| invalid("it is truncated"))?;
-        self.file.rewind().map_err(unreadable)?;
-        self.left = content;
-        Ok(content)
+    /// Moves to the start of the file.
+    fn rewind(&mut self) -> Result<()> {
+        match self.records.rewind()? {
+            Some(content) if content > MAGIC.len() as u64 => Ok(()),
+            _ => Err(self.records.invalid("it is truncated")),
+        }
     }
 
     fn read_header(&mut self) -> Result<()> {
-        let magic: [u8; MAGIC.len()] = read_array(&mut self.file)?;
+        let magic: [u8; MAGIC.len()] = self.records.array()?;
         if magic != *MAGIC {
-            return Err(invalid("unrecognised format"));
+            return Err(self.records.invalid("unrecognised format"));
         }
-        self.left -= MAGIC.len() as u64;
         let (tag, message) = self.record()?;
         if tag != record::HEADER {
-            return Err(invalid("no header"));
+            return Err(self.records.invalid("no header"));
         }
-        let header: Header = parse(message)?;
+        let header: Header = self.records.parse(message)?;
         let Header { base, from, to, .. } = header;
         if from < 1 || to < from || base < 0 || (base > 0 && base != from) {
-            return Err(invalid("wrong revisions"));
+            return Err(self.records.invalid("wrong revisions"));
         }
         if (base == 0) != (header.previous.len() == DIGEST_BYTES) {
-            return Err(invalid("wrong checksum of the file before"));
+            return Err(self.records.invalid("wrong checksum of the file before"));
         }
         self.header = header;
         Ok(())
     }
 
     fn record(&mut self) -> Result<(u8, Bytes)> {
-        let tag = self.byte()?;
-        let size = self.varint()?;
-        if size > self.left || size > RECORD_BYTES_MAX {
-            return Err(invalid("a record is malformed"));
-        }
-        let mut message = vec![0; usize::try_from(size).unwrap_or(0)];
-        self.file.read_exact(&mut message).map_err(unreadable)?;
-        self.left -= size;
-        Ok((tag, message.into()))
-    }
-
-    fn varint(&mut self) -> Result<u64> {
-        let mut encoded = [0; VARINT_BYTES_MAX];
-        for at in 0..encoded.len() {
-            encoded[at] = self.byte()?;
-            if encoded[at] & 0x80 == 0 {
-                let malformed = |_| invalid("a record is malformed");
-                return decode_varint(&mut &encoded[..=at]).map_err(malformed);
-            }
-        }
-        Err(invalid("a record is malformed"))
-    }
-
-    fn byte(&mut self) -> Result<u8> {
-        self.left = self.left.checked_sub(1).ok_or_else(|| invalid("it is truncated"))?;
-        let [byte] = read_array(&mut self.file)?;
-        Ok(byte)
-    }
-}
-
-/// Adds the next `left` bytes to the digest.
-fn hash(file: &mut impl BufRead, mut left: u64, digest: &mut Context) -> Result<()> {
-    while left > 0 {
-        let read = file.fill_buf().map_err(unreadable)?;
-        if read.is_empty() {
-            return Err(invalid("it is truncated"));
-        }
-        let taken = read.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        digest.update(&read[..taken]);
-        file.consume(taken);
-        left -= taken as u64;
-    }
-    Ok(())
-}
-
-fn read_array<const N: usize>(file: &mut impl Read) -> Result<[u8; N]> {
-    let mut bytes = [0; N];
-    file.read_exact(&mut bytes).map_err(unreadable)?;
-    Ok(bytes)
-}
-
-fn parse<M: Message + Default>(message: Bytes) -> Result<M> {
-    M::decode(message).map_err(|_| invalid("a record is malformed"))
-}
-
-fn invalid(why: &str) -> Error {
-    Error::Config(format!("not a valid backup: {why}"))
-}
-
-fn unreadable(error: io::Error) -> Error {
-    match error.kind() {
-        io::ErrorKind::UnexpectedEof => invalid("it is truncated"),
-        _ => Error::Config(format!("cannot read the backup: {error}")),
+        let tag = self.records.byte()?;
+        Ok((tag, self.records.message()?))
     }
 }
 

@@ -16,8 +16,9 @@ use crate::watch::{Cursor, Event, EventKind};
 pub type Rows = ReceiverStream<Result<ReadResponse, Status>>;
 pub type Events = ReceiverStream<Result<WatchResponse, Status>>;
 
-/// The number of messages that are produced ahead of the client.
-const MESSAGES_AHEAD: usize = 2;
+/// The number of messages that are produced ahead of the client. Nothing is read for the
+/// next one before it has a place.
+const MESSAGES_AHEAD: usize = 1;
 /// The approximate size of a message with keys.
 const MESSAGE_BYTES: usize = 256 << 10;
 /// The approximate size of a message with changes.
@@ -99,16 +100,18 @@ async fn follow(
 ) -> Error {
     loop {
         cursor.changed().await;
+        // Fails only after the stream was dropped, when this no longer runs.
+        let Ok(place) = out.reserve().await else { return Error::Stopped };
         let mut taken = Vec::new();
         let next = cursor.next();
-        let in_range = &mut |key: &[u8]| filter.range.contains(key);
-        match cursor.take_with_permit(i64::MAX, in_range, &mut taken).await {
+        match cursor.take_shared(&filter.range, &mut taken).await {
             Ok(()) => {}
             Err(Error::Compacted { compacted }) => {
                 return Error::TooOld { revision: next, waterline: compacted };
             }
             Err(error) => return error,
         }
+        drop(place);
         // Reading history may take long without finding an event.
         tokio::task::yield_now().await;
         taken.retain(|event| filter.locks || event.kind != EventKind::Lock);
@@ -143,4 +146,76 @@ async fn send_events(
         bytes = 0;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use stele_engine::world::World;
+    use tokio_stream::StreamExt;
+
+    use super::*;
+    use crate::command::{Command, Put};
+    use crate::native::proto::{self, key_range::Bound};
+    use crate::watch::Hub;
+    use crate::{Node, node};
+
+    #[tokio::test]
+    async fn streams_that_miss_the_same_history_share_its_reading() {
+        const REVISIONS: i64 = 40;
+        let dir = tempfile::tempdir().unwrap();
+        let settings = node::NodeSettings::new(dir.path().to_path_buf(), World::real());
+        let node = Node::open(node::NodeSettings { sync: false, ..settings }).await.unwrap();
+        let native = Native::new(Arc::new(node));
+        // There are no watchers, so all events must be read from history.
+        for _ in 0..REVISIONS {
+            let put = Put::new("k", vec![7; 100 << 10]);
+            native.node.propose(Command::Put(put)).await.unwrap();
+        }
+        let hub = native.node.watch().clone();
+        let mut reads = Vec::new();
+        for watchers in [1, 20] {
+            let mut permits = Vec::new();
+            for _ in 0..Hub::history_readers_max() {
+                permits.push(hub.history_permit().await);
+            }
+            let before = hub.history_reads();
+            let mut streams = Vec::new();
+            for at in 0..watchers {
+                // Keys and ranges, from different revisions on.
+                let bound = match at % 2 {
+                    0 => Bound::Single(true),
+                    _ => Bound::Prefix(true),
+                };
+                let range = proto::KeyRange { start: "k".into(), bound: Some(bound) };
+                let first = 2 + at % 3;
+                let request =
+                    WatchRequest { range: Some(range), revision: first, ..Default::default() };
+                streams.push((first, native.watch(request).await.unwrap()));
+            }
+            while hub.history_waiting() < streams.len() {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(hub.history_reads(), before, "the streams wait for their permits");
+            drop(permits);
+            while streams.iter().any(|(next, _)| *next < 2 + REVISIONS) {
+                for (next, stream) in &mut streams {
+                    if *next == 2 + REVISIONS {
+                        continue;
+                    }
+                    for event in stream.next().await.unwrap().unwrap().events {
+                        assert_eq!(event.revision, *next);
+                        *next += 1;
+                    }
+                }
+            }
+            reads.push(hub.history_reads() - before);
+        }
+        let readers = Hub::history_readers_max() as u64;
+        assert!(reads[0] > 2, "{reads:?}");
+        // There are two ranges: who reads while nobody else waits reads only its own.
+        let most = readers * (2 * reads[0] + 4);
+        assert!(reads[1] <= most, "{reads:?} reads for 1 and 20 watchers");
+    }
 }

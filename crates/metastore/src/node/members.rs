@@ -19,7 +19,7 @@ impl Node {
         self.shared.group.is_learner()
     }
 
-    /// Adds a member, which is to be started afterwards. Returns its id, which no
+    /// Adds a member, which is started afterwards. Returns its id, which no
     /// member has ever had.
     pub async fn add_member(&self, peer_urls: Vec<String>, learner: bool) -> Result<u64> {
         let peer_urls = check_urls(&peer_urls)?;

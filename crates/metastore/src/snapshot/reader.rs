@@ -1,25 +1,16 @@
 //! Reads a snapshot in two passes, one for the checksum and one record by
 //! record, so that it may be larger than memory.
 
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{Read, Seek};
 
 use bytes::Bytes;
-use prost::Message;
-use prost::encoding::decode_varint;
-use ring::digest::{Context, SHA256};
 
-use super::{BLOCK_BYTES, DIGEST_BYTES, MAGIC, record};
+use super::records::Records;
+use super::{BLOCK_BYTES, MAGIC, record};
 use crate::command::Kv;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::proto::etcd::{KeyValue, LeaseTimeToLiveResponse, ResponseHeader};
 use crate::state::Tail;
-
-/// The size of the read buffer.
-const READ_BYTES: usize = 256 << 10;
-/// Larger than any request that could have written a key.
-const RECORD_BYTES_MAX: u64 = 64 << 20;
-/// The longest encoding of a number.
-const VARINT_BYTES_MAX: usize = 10;
 
 /// A record of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,9 +29,7 @@ pub enum Record {
 
 /// A snapshot whose checksum has been verified.
 pub struct Reader<R> {
-    file: BufReader<R>,
-    /// Unread bytes before the checksum.
-    left: u64,
+    records: Records<R>,
     header: ResponseHeader,
     last_key: Bytes,
 }
@@ -48,33 +37,30 @@ pub struct Reader<R> {
 impl<R: Read + Seek> Reader<R> {
     /// Verifies the whole file and reads its header.
     pub fn open(file: R) -> Result<Reader<R>> {
-        let mut file = BufReader::with_capacity(READ_BYTES, file);
-        let bytes = file.seek(SeekFrom::End(0)).map_err(unreadable)?;
-        let content = bytes.checked_sub(DIGEST_BYTES as u64);
-        let content = content.filter(|content| *content > 0 && content % BLOCK_BYTES as u64 == 0);
-        let content = content.ok_or_else(|| invalid("wrong length; it may be truncated"))?;
-        file.rewind().map_err(unreadable)?;
-        let magic: [u8; MAGIC.len()] = read_array(&mut file)?;
+        let mut records = Records::new(file, "snapshot");
+        let content = records.rewind()?;
+        let whole = |content: u64| content > 0 && content.is_multiple_of(BLOCK_BYTES as u64);
+        if !content.is_some_and(whole) {
+            return Err(records.invalid("wrong length; it may be truncated"));
+        }
+        let magic: [u8; MAGIC.len()] = records.array()?;
         if magic != *MAGIC {
-            return Err(invalid("unrecognised format (an etcd/bbolt snapshot?)"));
+            return Err(records.invalid("unrecognised format (an etcd/bbolt snapshot?)"));
         }
-        let mut digest = Context::new(&SHA256);
-        digest.update(&magic);
-        let left = content - MAGIC.len() as u64;
-        hash(&mut file, left, &mut digest)?;
-        let stored: [u8; DIGEST_BYTES] = read_array(&mut file)?;
-        if digest.finish().as_ref() != stored {
-            return Err(invalid("wrong checksum"));
+        records.rewind()?;
+        if records.compute_digest()? != records.stored_digest()? {
+            return Err(records.invalid("wrong checksum"));
         }
-        file.seek(SeekFrom::Start(MAGIC.len() as u64)).map_err(unreadable)?;
-        let header = ResponseHeader::default();
-        let mut reader = Reader { file, left, header, last_key: Bytes::new() };
+        records.rewind()?;
+        records.array::<{ MAGIC.len() }>()?;
+        let (header, last_key) = (ResponseHeader::default(), Bytes::new());
+        let mut reader = Reader { records, header, last_key };
         reader.header = match reader.field()? {
-            Some((record::HEADER, message)) => parse(message)?,
-            _ => return Err(invalid("no header")),
+            Some((record::HEADER, message)) => reader.records.parse(message)?,
+            _ => return Err(reader.records.invalid("no header")),
         };
         if reader.header.revision < 1 {
-            return Err(invalid("wrong revision"));
+            return Err(reader.records.invalid("wrong revision"));
         }
         Ok(reader)
     }
@@ -94,17 +80,17 @@ impl<R: Read + Seek> Reader<R> {
         match self.field()? {
             None => Ok(None),
             Some((record::LEASE, message)) => {
-                let lease: LeaseTimeToLiveResponse = parse(message)?;
+                let lease: LeaseTimeToLiveResponse = self.records.parse(message)?;
                 Ok(Some(Record::Lease { id: lease.id, granted_seconds: lease.granted_ttl }))
             }
             Some((record::AUTH, message)) => {
-                let row: KeyValue = parse(message)?;
+                let row: KeyValue = self.records.parse(message)?;
                 Ok(Some(Record::Auth { row: row.key, value: row.value }))
             }
             Some((record::KEY_VALUE, message)) => {
-                let kv: KeyValue = parse(message)?;
+                let kv: KeyValue = self.records.parse(message)?;
                 if kv.key <= self.last_key {
-                    return Err(invalid("keys are not in order"));
+                    return Err(self.records.invalid("keys are not in order"));
                 }
                 self.last_key = kv.key.clone();
                 let tail = Tail {
@@ -116,7 +102,7 @@ impl<R: Read + Seek> Reader<R> {
                 };
                 Ok(Some(Record::Key(Kv { key: kv.key, tail: tail.encode().into() })))
             }
-            Some(_) => Err(invalid("a record has an unknown type")),
+            Some(_) => Err(self.records.invalid("a record has an unknown type")),
         }
     }
 
@@ -124,77 +110,19 @@ impl<R: Read + Seek> Reader<R> {
     /// padding or the end.
     fn field(&mut self) -> Result<Option<(u8, Bytes)>> {
         const BYTES_FIELD: u8 = 2;
-        if self.left == 0 {
+        if self.records.left() == 0 {
             return Ok(None);
         }
-        let tag = self.byte()?;
+        let tag = self.records.byte()?;
         if tag == 0 {
-            self.left = 0;
+            self.records.end();
             return Ok(None);
         }
-        let size = self.varint()?;
-        if tag & 7 != BYTES_FIELD || size > self.left || size > RECORD_BYTES_MAX {
-            return Err(malformed_record());
+        if tag & 7 != BYTES_FIELD {
+            return Err(self.records.malformed());
         }
-        let mut message = vec![0; usize::try_from(size).unwrap_or(0)];
-        self.file.read_exact(&mut message).map_err(unreadable)?;
-        self.left -= size;
-        Ok(Some((tag >> 3, message.into())))
+        Ok(Some((tag >> 3, self.records.message()?)))
     }
-
-    fn varint(&mut self) -> Result<u64> {
-        let mut encoded = [0; VARINT_BYTES_MAX];
-        for at in 0..encoded.len() {
-            encoded[at] = self.byte()?;
-            if encoded[at] & 0x80 == 0 {
-                return decode_varint(&mut &encoded[..=at]).map_err(|_| malformed_record());
-            }
-        }
-        Err(malformed_record())
-    }
-
-    fn byte(&mut self) -> Result<u8> {
-        self.left = self.left.checked_sub(1).ok_or_else(|| invalid("a record is truncated"))?;
-        let [byte] = read_array(&mut self.file)?;
-        Ok(byte)
-    }
-}
-
-/// Adds the next `left` bytes to the digest.
-fn hash(file: &mut impl BufRead, mut left: u64, digest: &mut Context) -> Result<()> {
-    while left > 0 {
-        let read = file.fill_buf().map_err(unreadable)?;
-        if read.is_empty() {
-            return Err(invalid("truncated"));
-        }
-        let taken = read.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        digest.update(&read[..taken]);
-        file.consume(taken);
-        left -= taken as u64;
-    }
-    Ok(())
-}
-
-fn read_array<const N: usize>(file: &mut impl Read) -> Result<[u8; N]> {
-    let mut bytes = [0; N];
-    file.read_exact(&mut bytes).map_err(unreadable)?;
-    Ok(bytes)
-}
-
-fn parse<M: Message + Default>(message: Bytes) -> Result<M> {
-    M::decode(message).map_err(|_| malformed_record())
-}
-
-fn malformed_record() -> Error {
-    invalid("a record is malformed")
-}
-
-fn invalid(why: &str) -> Error {
-    Error::Config(format!("not a valid snapshot: {why}"))
-}
-
-fn unreadable(error: io::Error) -> Error {
-    Error::Config(format!("cannot read the snapshot: {error}"))
 }
 
 #[cfg(test)]
@@ -202,6 +130,8 @@ mod tests {
     use std::io::Cursor;
 
     use bytes::{BufMut, BytesMut};
+    use prost::Message;
+    use ring::digest::SHA256;
 
     use super::*;
     use crate::wire::Fields;

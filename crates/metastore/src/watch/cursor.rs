@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 use tokio::sync::watch;
 
 use super::event::Event;
+use super::history::HistoryRead;
 use super::hub::Hub;
+use crate::command::KeyRange;
 use crate::error::{Error, Result};
 use crate::state::Floor;
 
@@ -86,6 +88,34 @@ impl Cursor {
         let Some(to) = self.take_recent(until, wanted, out) else { return Ok(()) };
         let _permit = self.hub.history_permit().await;
         self.take_history(to, wanted, out)
+    }
+
+    /// Like `take_with_permit`, for all events of a range of keys. What is read from
+    /// history is shared with other cursors that miss the same.
+    pub async fn take_shared(&mut self, range: &KeyRange, out: &mut Vec<Event>) -> Result<()> {
+        let in_range = &mut |key: &[u8]| range.contains(key);
+        let Some(to) = self.take_recent(i64::MAX, in_range, out) else { return Ok(()) };
+        let (hub, from) = (self.hub.clone(), self.position());
+        let waiting = hub.history.wait(from, range);
+        let _permit = hub.history_permit().await;
+        drop(waiting);
+        let read = match hub.history.find(from, range) {
+            Some(read) => {
+                self.check_floor()?;
+                self.move_to(read.next.0, read.next.1);
+                read
+            }
+            None => {
+                let ranges = hub.history.ranges(from, range);
+                let mut events = Vec::new();
+                let wanted = &mut |key: &[u8]| ranges.iter().any(|range| range.contains(key));
+                self.take_history(to, wanted, &mut events)?;
+                hub.history.keep(HistoryRead { from, next: self.position(), ranges, events })
+            }
+        };
+        let due = |event: &&Event| event.revision >= from.0 && range.contains(event.key());
+        out.extend(read.events.iter().filter(due).cloned());
+        Ok(())
     }
 
     /// Returns whether the next events must be read from history.
@@ -209,6 +239,8 @@ impl Cursor {
 
 impl Drop for Cursor {
     fn drop(&mut self) {
-        self.hub.cursors.fetch_sub(1, Ordering::AcqRel);
+        if self.hub.cursors.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.hub.history.clear();
+        }
     }
 }

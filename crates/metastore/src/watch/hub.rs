@@ -11,6 +11,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
 use super::cursor::Cursor;
 use super::event::Event;
+use super::history::SharedHistory;
 use super::ring::Ring;
 use crate::state::{Floor, MemberState};
 
@@ -26,6 +27,7 @@ pub struct Hub {
     /// Limits the concurrent readers of history; and the number of such reads.
     history_permits: Arc<Semaphore>,
     pub(super) history_reads: AtomicU64,
+    pub(super) history: SharedHistory,
     /// Calls that wait for a lock, by key.
     lock_waiters: Mutex<HashMap<Bytes, Weak<Notify>>>,
 }
@@ -44,6 +46,7 @@ impl Hub {
             cursors: AtomicUsize::new(0),
             history_permits: Arc::new(Semaphore::new(Hub::history_readers_max())),
             history_reads: AtomicU64::new(0),
+            history: SharedHistory::default(),
             lock_waiters: Mutex::default(),
         }
     }
@@ -63,6 +66,13 @@ impl Hub {
     /// Returns how often a range of history was read.
     pub fn history_reads(&self) -> u64 {
         self.history_reads.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of watchers that wait for their turn to read history and would
+    /// share it.
+    #[cfg(test)]
+    pub fn history_waiting(&self) -> usize {
+        self.history.waiting()
     }
 
     /// Returns an event that is notified whenever the lock of a key changes.

@@ -4,10 +4,12 @@
 //! encoded once for all watchers. A [`Cursor`] that keeps up reads from the ring.
 //! A cursor that has fallen behind the ring reads history in ranges of revisions
 //! until it has caught up. So a slow watcher costs no memory and delays nobody.
-//! The number of concurrent readers of history is limited; the others queue.
+//! The number of concurrent readers of history is limited; the others queue, and
+//! streams that miss the same share what one of them reads (`history`).
 
 mod cursor;
 mod event;
+mod history;
 mod hub;
 mod ring;
 

@@ -1,5 +1,5 @@
-//! `stele metastore member`: the members of a metastore of several. Uses the Cluster
-//! service of etcd's API, so it works with an etcd, too.
+//! `stele metastore member`: lists and changes the members of a cluster. Uses the Cluster
+//! service of etcd's API, so it works with etcd, too.
 
 use std::io::{self, Write};
 
@@ -18,14 +18,14 @@ pub enum Command {
         #[command(flatten)]
         connection: Connection,
     },
-    /// Add a member, which is to be started afterwards with an empty data directory.
+    /// Add a member. Start it afterwards with an empty data directory.
     #[command(after_help = "Examples:\n  \
         stele metastore member add --peer-urls https://h4:2380 --learner\n  \
         stele metastore serve --name d --initial-cluster-state existing \
         --initial-cluster a=https://h1:2380,b=...,d=https://h4:2380 ...\n  \
         stele metastore member promote 8e9e05c52164694d")]
     Add {
-        /// Address of the new member for the others.
+        /// URL at which the other members reach the new one.
         #[arg(long, value_name = "URL", required = true, value_delimiter = ',')]
         peer_urls: Vec<String>,
         /// The member receives all data before it votes; promote it when it has caught up.
@@ -42,12 +42,12 @@ pub enum Command {
         #[command(flatten)]
         connection: Connection,
     },
-    /// Replace the addresses of a member for the others.
+    /// Replace the URLs at which the other members reach a member.
     Update {
         /// Id, as in the list.
         #[arg(value_parser = parse_id)]
         id: u64,
-        /// New address of the member for the others.
+        /// New URL at which the other members reach it.
         #[arg(long, value_name = "URL", required = true, value_delimiter = ',')]
         peer_urls: Vec<String>,
         #[command(flatten)]

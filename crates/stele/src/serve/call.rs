@@ -235,7 +235,10 @@ impl Body for ResponseBody {
                     }
                     None => frame,
                 };
-                stream::handed_over(deadline, this.outgoing.is_some());
+                // Small frames are not charged, but their stream may hold rows or a filter.
+                let buffers =
+                    this.record.as_ref().is_some_and(|record| record.memory.is_buffering());
+                stream::handed_over(deadline, this.outgoing.is_some() || buffers);
                 let frame = frame.map_data(|data| {
                     *this.rest = data;
                     next_piece(this.rest)

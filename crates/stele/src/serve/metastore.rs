@@ -196,6 +196,9 @@ impl Metastore {
         let memory = &mut node_settings.machine.engine.memory;
         memory.cache_bytes = shares.metastore_cache;
         memory.budget_bytes = usize::try_from(shares.metastore_cells).unwrap_or(usize::MAX);
+        let changes = usize::try_from(shares.metastore_changes).unwrap_or(usize::MAX);
+        let ring = &mut node_settings.machine.ring_bytes_max;
+        *ring = changes.min(*ring);
         let node = Node::open(node_settings)
             .await
             .with_context(|| format!("opening the metastore in {}", dir.display()))?;
@@ -204,7 +207,7 @@ impl Metastore {
             client_urls,
             name: peers.as_ref().map_or("default", Peers::name).to_string(),
             peer_urls: peers.iter().map(Peers::url).collect(),
-            response_bytes_max: usize::try_from(shares.responses).unwrap_or(usize::MAX),
+            response_bytes_max: usize::try_from(shares.metastore_ranges).unwrap_or(usize::MAX),
             process_numbers: metrics::process_numbers,
             certificate_users: settings.metastore.cert_users,
             ..etcd::Options::default()

@@ -35,7 +35,7 @@ pub struct MetastoreFlags {
     /// Address to listen on for other members
     #[arg(long, value_name = "URL", env = "ETCD_LISTEN_PEER_URLS")]
     listen_peer_urls: Option<String>,
-    /// Address of this member for the others; must be the one in --initial-cluster
+    /// URL at which the others reach this member; must be the one in --initial-cluster
     #[arg(long, value_name = "URL", env = "ETCD_INITIAL_ADVERTISE_PEER_URLS")]
     initial_advertise_peer_urls: Option<String>,
     /// Address to listen on for clients
@@ -70,7 +70,7 @@ pub struct MetastoreFlags {
         value_parser = BoolishValueParser::new(),
     )]
     client_cert_auth: Option<bool>,
-    /// Certificate chain (PEM) of this member for the others
+    /// Certificate chain (PEM) that this member shows to the others
     #[arg(long, value_name = "FILE", env = "ETCD_PEER_CERT_FILE")]
     peer_cert_file: Option<PathBuf>,
     /// Private key (PEM) of that certificate

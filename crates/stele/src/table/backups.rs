@@ -41,8 +41,8 @@ they are rewritten. The backup stays.")]
 Example:
   stele table undelete users
 
-`stele table list --deleted` shows the tables that can be brought back. If several of one
-name were dropped, it is the last one.")]
+`stele table list --deleted` shows the tables that can be brought back. If several tables of
+the same name were dropped, the last one is.")]
     Undelete {
         table: String,
         #[command(flatten)]
@@ -61,7 +61,7 @@ Examples:
   stele table backup create users users-monday --expire 30d
 
 Nothing is copied: the backup keeps the files of the table, also when the table changes or
-is dropped. Readers and writers go on meanwhile.")]
+is dropped. Readers and writers continue.")]
     Create {
         table: String,
         /// Name of the backup: letters, digits, `_`, `-` and `.`.

@@ -12,7 +12,7 @@ use crate::connect::{BigtableServer, TabletsError, with_hint};
 use crate::output::print_line;
 
 pub const TEXT: &str = "\
-A group per statement, with the families that are stored together:
+One group per statement, with the families that are stored together:
   schema:hot columns=\"name email\" purge=\"max-history=3\" in-memory=\"true\"
   schema:rest columns=\"log *\" purge:log=\"max-age=30d\" compression=\"zstd\" blocksize=\"65536\"
 `*` stands for all families that no group names. docs/groups.md describes the attributes.
@@ -27,7 +27,7 @@ pub enum Command {
         #[command(flatten)]
         server: BigtableServer,
     },
-    /// Replace the families and locality groups of a table, while it is in use.
+    /// Replace the families and locality groups of a table, which stays in use.
     #[command(after_help = format!(
         "Examples:\n  \
          stele table schema set users users.schema\n  \
@@ -38,7 +38,7 @@ pub enum Command {
         /// File with the schema, or - for standard input.
         #[arg(default_value = "-")]
         file: PathBuf,
-        /// Confirm that families that the schema lacks are dropped with all their cells.
+        /// Confirm that families missing from the schema are dropped with all their cells.
         #[arg(long)]
         yes: bool,
         #[command(flatten)]

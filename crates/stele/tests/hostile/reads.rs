@@ -112,6 +112,47 @@ async fn a_filter_full_of_large_patterns_is_refused() {
     server.assert_healthy().await;
 }
 
+/// Returns a scan of all rows that holds several megabytes of patterns.
+fn many_patterns() -> v2::ReadRowsRequest {
+    let pattern = |at: usize| format!("(a|b)*a(a|b){{12}}{}", at % 10);
+    let patterns = (0..70).map(|at| row_filter(Filter::ValueRegexFilter(pattern(at).into())));
+    let filters = patterns.chain([row_filter(Filter::PassAllFilter(true))]).collect();
+    all_rows(Some(row_filter(Filter::Interleave(Interleave { filters }))))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stalled_stream_of_small_frames_that_holds_a_large_filter_is_ended_when_others_wait() {
+    const ROWS: usize = 2000;
+    let dir = tempfile::tempdir().unwrap();
+    make_rows(dir.path(), ROWS);
+    // A stream that nobody waits for is ended after 90 s, later than `TIMEOUT`.
+    let mut command = command(&["serve", "--grpc-port", "0", "--http-port", "0"]);
+    command.args(["--data", dir.path().to_str().unwrap()]);
+    command.args(["--memory=64MiB", "--request-wait=1h"]).env("STELE_TEST_TIME_SCALE", "1.5");
+    let server = Server::spawn(command);
+    let endpoint = Endpoint::from_shared(format!("http://{}", server.address("grpc"))).unwrap();
+    let endpoint = endpoint.initial_stream_window_size(1024);
+    let mut stalled = tokio::task::JoinSet::new();
+    for _ in 0..3 {
+        let mut client = BigtableClient::new(endpoint.connect().await.unwrap());
+        stalled.spawn(async move { client.read_rows(many_patterns()).await });
+    }
+    let begun = || server.metric("stele_grpc_requests_in_flight") == Some(3.0);
+    until("the streams have begun", begun).await;
+    let mut client = server.client().await;
+    let read = async {
+        let mut rows = 0;
+        let mut stream = client.read_rows(many_patterns()).await.unwrap().into_inner();
+        while let Some(message) = stream.message().await.unwrap() {
+            rows += message.chunks.len();
+        }
+        rows
+    };
+    assert_eq!(timeout(TIMEOUT, read).await.expect("the memory is released"), ROWS);
+    assert!(server.metric("stele_streams_stalled_total") >= Some(1.0));
+    drop(stalled);
+}
+
 #[tokio::test]
 async fn stalled_readers_of_large_cells_stay_within_the_memory_for_responses() {
     let (readers, cell_mib) = if long() { (256, 100) } else { (48, 24) };

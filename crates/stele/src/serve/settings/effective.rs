@@ -220,7 +220,8 @@ mod tests {
         assert_eq!((settings.memory, settings.request_memory), (Size(64 << 20), None));
         let shares = Shares::of(&settings);
         assert_eq!((shares.cells, shares.requests), (16 << 20, 12 << 20));
-        assert_eq!((shares.metastore_cells, shares.metastore_cache), (4 << 20, 4 << 20));
+        assert_eq!((shares.metastore_cells, shares.metastore_cache), (4 << 20, 3 << 20));
+        assert_eq!((shares.metastore_changes, shares.metastore_ranges), (1 << 20, 4 << 20));
         assert_eq!(settings.shutdown_grace, Duration::from_secs(1));
         assert_eq!(settings.listen, "127.0.0.1");
         assert_eq!(settings.data, Data::Dir("stele-data".into()));

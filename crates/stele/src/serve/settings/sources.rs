@@ -179,7 +179,7 @@ pub struct PartialSettings {
     /// URL of the metastore for clients, as members report it [default: where it listens]
     #[arg(long, value_name = "URL", env = "STELE_METASTORE_URL", alias = "advertise-client-urls")]
     pub metastore_url: Option<String>,
-    /// Certificate chain (PEM) of this member for the others
+    /// Certificate chain (PEM) that this member shows to the others
     #[arg(long, value_name = "FILE", env = "STELE_METASTORE_PEER_CERT", alias = "peer-cert-file")]
     pub metastore_peer_cert: Option<PathBuf>,
     /// Private key (PEM) of that certificate
