@@ -19,7 +19,7 @@ impl Native {
             0 => self.node.level_spoken(),
             level => level,
         };
-        self.node.raise_level(level, &[]).await?;
+        self.node.raise_level_of_group(level).await?;
         Ok(RaiseLevelResponse { level: self.node.level() })
     }
 

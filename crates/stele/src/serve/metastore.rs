@@ -21,7 +21,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
-use stele_engine::world::World;
+use stele_engine::world::{BootClock, World};
 use stele_grpc::{Services, is_grpc};
 use stele_metastore::Node;
 use stele_metastore::auth::TokenKind;
@@ -176,7 +176,8 @@ impl Metastore {
         address: SocketAddr,
     ) -> anyhow::Result<Metastore> {
         let dir = data_dir.path.join(DIR);
-        let world = World { files: Arc::new(ServerDisk), ..World::real() };
+        let world =
+            World { files: Arc::new(ServerDisk), clock: Arc::new(BootClock), ..World::real() };
         let mut node_settings = node::NodeSettings::new(dir.clone(), world);
         node_settings.sync = !data_dir.is_temporary();
         let MetastoreSettings { cluster, quota, retention, backup, slow_request, .. } =
