@@ -171,11 +171,10 @@ mod tests {
     #[test]
     fn a_file_is_there_once_it_is_finished() {
         let dir = tempfile::tempdir().unwrap();
-        let url = format!("file://{}/backups", dir.path().display());
-        let folder = Folder::open(&url, &Settings::new(dir.path().join("cache"), 0)).unwrap();
-        assert_eq!(folder.list().unwrap(), []);
-        let large: Vec<u8> =
-            (0..2 * PART_BYTES + 100).map(|number| (number * 7 >> 3) as u8).collect();
+        let url = format!("file://{}", dir.path().display());
+        let folder = Folder::open(&url, &Settings::new(dir.path(), 0)).unwrap();
+        assert!(folder.list().unwrap().is_empty());
+        let large: Vec<u8> = (0..2 * PART_BYTES + 100).map(|number| (number / 7) as u8).collect();
         for (name, bytes) in [("small", &large[..100]), ("parts", &large), ("empty", &large[..0])] {
             let mut unfinished = folder.create(name);
             unfinished.write_all(bytes).unwrap();

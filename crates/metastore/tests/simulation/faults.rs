@@ -8,15 +8,18 @@ use tokio::time::timeout;
 
 use super::run::Run;
 
-/// How long they go on.
-const DISTURBED: Duration = Duration::from_secs(20);
+/// How long they go on. Long runs are few, because many short ones find more.
+const DISTURBED: Duration = Duration::from_secs(7);
+const DISTURBED_LONG: Duration = Duration::from_secs(20);
 /// How long a change of the members may take.
 const CHANGE_MAX: Duration = Duration::from_secs(3);
 
 impl Run {
     /// Does random things to the cluster.
     pub async fn disturb_at_random(&mut self) -> Result<(), String> {
-        while self.elapsed() < DISTURBED {
+        let long = self.seed.is_multiple_of(10);
+        let disturbed = if long { DISTURBED_LONG } else { DISTURBED };
+        while self.elapsed() < disturbed {
             self.pause(100..1600).await;
             self.disturb().await?;
         }

@@ -51,6 +51,7 @@ pub struct Run {
     random: SeededRandom,
     start: Instant,
     runs: u64,
+    pub seed: u64,
     /// Whether some members are of a former version at the beginning.
     pub mixed: bool,
     /// The members whose disks were full since they were healed: they stop.
@@ -79,6 +80,7 @@ impl Run {
             random: SeededRandom::new(seed ^ 0xfa17),
             start,
             runs: 0,
+            seed,
             mixed: build.mixed,
             full: BTreeSet::new(),
             trace: Vec::new(),

@@ -40,6 +40,7 @@ use super::metrics;
 use super::peers::Peers;
 use super::settings::{ClusterId, EffectiveSettings, PartialSettings, Port, Size};
 use super::shares::Shares;
+use crate::metastore::buckets::open_location;
 
 /// The metastore's directory within the server's data directory.
 pub const DIR: &str = "metastore";
@@ -184,6 +185,7 @@ impl Metastore {
             settings.metastore.clone();
         let (url, peers) = (settings.metastore.url.clone(), settings.metastore.peers.clone());
         node_settings.backup = backup;
+        node_settings.open_location = open_location;
         node_settings.slow_request = slow_request;
         node_settings.cluster_id = cluster.map(|id| id.0);
         let scheme = if settings.tls.is_some() { "https" } else { "http" };
