@@ -97,6 +97,11 @@ pub enum Error {
     Stopped,
     #[error("etcdserver: request timed out")]
     Timeout,
+    /// The outcome is unknown, as after the timeout.
+    #[error("etcdserver: request timed out, possibly due to previous leader failure")]
+    LeaderFailed,
+    #[error("etcdserver: request timed out, possibly due to connection lost")]
+    ConnectionLost,
     #[error("etcdserver: cluster ID mismatch")]
     ClusterMismatch,
     /// A key in a range that the transaction read has changed since.
@@ -234,6 +239,8 @@ impl Error {
             | Error::LeaderChanged
             | Error::Stopped
             | Error::Timeout
+            | Error::LeaderFailed
+            | Error::ConnectionLost
             | Error::Unhealthy
             | Error::Removed { .. } => Code::Unavailable,
             Error::Conflict { .. } | Error::TooOld { .. } | Error::LockGivenUp { .. } => {

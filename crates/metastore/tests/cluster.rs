@@ -112,7 +112,13 @@ pub async fn put(node: &Node, key: &str, value: &str) -> i64 {
         loop {
             match node.propose(Command::Put(Put::new(key.to_string(), value.to_string()))).await {
                 Ok(answer) => return answer.revision,
-                Err(Error::NoLeader | Error::Timeout | Error::LeaderChanged) => {}
+                Err(
+                    Error::NoLeader
+                    | Error::Timeout
+                    | Error::LeaderChanged
+                    | Error::LeaderFailed
+                    | Error::ConnectionLost,
+                ) => {}
                 Err(error) => panic!("{error}"),
             }
         }

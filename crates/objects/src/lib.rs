@@ -15,6 +15,7 @@
 //! | `probe`, `cluster` | what is checked before a store is used |
 //! | `objects` | the fragment store: reads, fetches, deletes, listings |
 //! | `log_objects` | the log store: objects of the logs of servers that share the store |
+//! | [`Folder`] | files that are written once, for backups |
 //! | `flights` | fetches under way, shared by their readers |
 //! | `sink` | uploads of new files |
 //! | `reply` | callbacks that are called in any case |
@@ -29,6 +30,7 @@ mod cluster;
 pub mod counters;
 mod error;
 mod flights;
+mod folder;
 mod key;
 mod log_objects;
 mod objects;
@@ -42,6 +44,7 @@ pub use address::Address;
 pub use cluster::new_cluster;
 pub use counters::Counters;
 pub use error::{Error, Result};
+pub use folder::{Folder, NewFile};
 pub use log_objects::LogObjects;
 pub use objects::{Objects, open};
 pub use settings::{Environment, Settings};

@@ -66,7 +66,7 @@ async fn enter(bucket: Arc<Bucket>, settings: Settings) -> Result<String> {
     cluster::join(&bucket, expected, until).await
 }
 
-fn start_threads(address: &Address) -> Result<Stopping> {
+pub(crate) fn start_threads(address: &Address) -> Result<Stopping> {
     let runtime = Builder::new_multi_thread()
         .worker_threads(THREADS)
         .thread_name("objects")
@@ -77,10 +77,10 @@ fn start_threads(address: &Address) -> Result<Stopping> {
 }
 
 /// A runtime that may be dropped on any thread, also on one of another runtime.
-struct Stopping(Option<Runtime>);
+pub(crate) struct Stopping(Option<Runtime>);
 
 impl Stopping {
-    fn handle(&self) -> &Handle {
+    pub fn handle(&self) -> &Handle {
         self.0.as_ref().expect("present until it is dropped").handle()
     }
 }
@@ -94,7 +94,7 @@ impl Drop for Stopping {
 }
 
 /// Runs a future on the store's threads and blocks until it has ended. `None` if it panicked.
-fn wait<T: Send + 'static>(
+pub(crate) fn wait<T: Send + 'static>(
     handle: &Handle,
     work: impl Future<Output = T> + Send + 'static,
 ) -> Option<T> {

@@ -1,9 +1,10 @@
-//! Where backups are stored: a directory. A [`Location`] is all that the rest
-//! of this folder knows, so that an object store can take its place.
+//! Where backups are stored: a directory here, a bucket in the server. A [`Location`]
+//! is all that the rest of this folder knows.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::format::is_backup_name;
 use crate::error::{Error, Result};
@@ -30,8 +31,11 @@ pub trait Location: Send + Sync {
     fn describe(&self) -> String;
 }
 
+/// Opens a location by its text.
+pub type OpenLocation = fn(&str) -> Result<Arc<dyn Location>>;
+
 /// Opens a location: a directory, or its `file://` URL.
-pub fn open_location(text: &str) -> Result<Directory> {
+pub fn open_location(text: &str) -> Result<Arc<dyn Location>> {
     let path = match text.split_once("://") {
         None => text,
         Some(("file", path)) if path.starts_with('/') => path,
@@ -43,14 +47,14 @@ pub fn open_location(text: &str) -> Result<Directory> {
         }
         Some((scheme, _)) => {
             return Err(Error::Config(format!(
-                "backups cannot be stored at {scheme}:// yet: use a directory or file:///path"
+                "backups cannot be stored at {scheme}://: use a directory or file:///path"
             )));
         }
     };
     if path.is_empty() {
         return Err(Error::Config("the location of backups is empty: name a directory".into()));
     }
-    Ok(Directory { path: path.into() })
+    Ok(Arc::new(Directory { path: path.into() }))
 }
 
 /// A local directory, which is created with the first backup.
@@ -150,7 +154,7 @@ mod tests {
         assert_eq!(open_location("file:///a/b").unwrap().describe(), "/a/b");
         let refused = |text| open_location(text).err().unwrap().to_string();
         assert!(refused("file://host/a").contains("absolute path"));
-        assert!(refused("s3://bucket").contains("s3:// yet"));
+        assert!(refused("s3://bucket").contains("at s3://"));
         assert!(refused("").contains("empty"));
     }
 

@@ -6,7 +6,7 @@
 //! form a `chain` that can be restored at every revision in between. `create`
 //! adds the next file, `schedule` does so regularly, `restore` builds a new
 //! member from a chain. Files are written and read by `writer` and `reader`; a
-//! `location` stores them, today a directory.
+//! `location` stores them: a directory, or what the node's settings open.
 
 mod chain;
 mod create;
@@ -19,8 +19,8 @@ mod writer;
 
 pub use chain::{BackupFile, Chain, Chains, list, verify};
 pub use create::{Created, Kind, create};
-pub use format::{Change, DIGEST_BYTES, End, Header, Key, Lease, MAGIC};
-pub use location::{Directory, Location, ReadSeek, open_location};
+pub use format::{Change, DIGEST_BYTES, End, Header, Key, Lease, MAGIC, is_backup_name};
+pub use location::{Directory, Location, OpenLocation, ReadSeek, open_location};
 pub use reader::{Reader, Record};
 pub use restore::{Restored, Target, restore};
 pub use schedule::Schedule;

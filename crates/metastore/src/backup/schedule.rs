@@ -5,7 +5,6 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 
 use super::create::{Kind, create};
-use super::location::{Location, open_location};
 use crate::Node;
 use crate::error::Result;
 
@@ -19,7 +18,7 @@ impl Schedule {
     /// interval. It does not keep the node alive between two backups.
     pub fn start(node: &Arc<Node>) -> Result<Option<Schedule>> {
         let Some(settings) = node.settings().backup.clone() else { return Ok(None) };
-        let location: Arc<dyn Location> = Arc::new(open_location(&settings.location)?);
+        let location = (node.settings().open_location)(&settings.location)?;
         let Some(every) = settings.every else { return Ok(None) };
         let node = Arc::downgrade(node);
         let task = tokio::spawn(async move {

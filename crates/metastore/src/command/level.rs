@@ -29,8 +29,13 @@ impl Command {
 
 /// Refuses a level that this version does not speak.
 pub fn check_level(level: u32) -> Result<()> {
-    if (LEVEL_BASE..=LEVEL_MAX).contains(&level) {
+    check_level_of(level, LEVEL_MAX)
+}
+
+/// Refuses a level that a member does not speak.
+pub fn check_level_of(level: u32, spoken: u32) -> Result<()> {
+    if (LEVEL_BASE..=spoken).contains(&level) {
         return Ok(());
     }
-    Err(Error::UnknownLevel { level, known: LEVEL_MAX })
+    Err(Error::UnknownLevel { level, known: spoken })
 }

@@ -33,7 +33,9 @@ pub use check::{
 };
 pub use decoding::{Proposal, decode};
 pub use encoding::{VERSION, VERSION_OF_LIMITS, encode, encode_as};
-pub use level::{LEVEL_BASE, LEVEL_MAX, LEVEL_OF_DEADLINES, LEVEL_OF_HASHES, check_level};
+pub use level::{
+    LEVEL_BASE, LEVEL_MAX, LEVEL_OF_DEADLINES, LEVEL_OF_HASHES, check_level, check_level_of,
+};
 pub use lock::{Acquire, Grant, LockMode};
 pub use operation::Command;
 pub use quota::{QUOTA_PREFIX_BYTES_MAX, Quota, check_quota};

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use openraft::impls::ProgressResponder;
 use openraft::vote::leader_id_std::CommittedLeaderId;
 use openraft::{Config, Instant as _, Raft, ReadPolicy, ServerState, SnapshotPolicy};
 use stele_engine::fatal::Mutex;
-use stele_engine::world::Clock;
+use stele_engine::world::{Clock, Random};
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -32,7 +32,7 @@ use super::queue::ProposalBatch;
 use super::settings::PeerSettings;
 use super::transport::{Inbox, Lane, Unreached};
 use super::types::{EntryData, Types, Vote};
-use super::{GroupSettings, GroupThreads, Machine};
+use super::{GroupSettings, GroupThreads, Leadership, Machine};
 use crate::error::{Error, Result};
 
 /// The maximum number of entries that are proposed and not answered.
@@ -66,7 +66,10 @@ pub struct ClusterMember<M: Machine> {
     pub(super) changing: tokio::sync::Mutex<()>,
     rules: super::Rules,
     clock: Arc<dyn Clock>,
+    pub(super) random: Arc<dyn Random>,
     ticket: AtomicU64,
+    /// Whether the leader is being checked after a connection to it has ended.
+    pub(super) checks_leader: AtomicBool,
     /// The readers that wait for the next confirmation of leadership.
     readers: Mutex<Vec<oneshot::Sender<Result<()>>>>,
     reader_arrived: Notify,
@@ -114,6 +117,8 @@ impl<M: Machine> ClusterMember<M> {
             log,
             rules: settings.rules,
             clock: settings.world.clock.clone(),
+            random: settings.world.random.clone(),
+            checks_leader: AtomicBool::new(false),
             // Tickets of earlier runs may still be in the log.
             ticket: AtomicU64::new(settings.world.random.next_u64() >> 1),
             readers: Mutex::new(Vec::new()),
@@ -207,12 +212,17 @@ impl<M: Machine> ClusterMember<M> {
     /// Brings an entry into the leader's log, and waits until it is answered.
     async fn place(&self, data: EntryData, mut answered: oneshot::Receiver<()>) -> Result<()> {
         loop {
-            let leader = self.shared.leader.load(Ordering::Acquire);
+            let Leadership { leader, term, .. } = *self.shared.leadership.borrow();
             let placed = async {
                 match leader {
                     0 => Placed::Refused,
                     leader if leader == self.shared.member => self.write(data.clone(), None).await,
-                    leader => self.forward(leader, &data).await,
+                    leader => tokio::select! {
+                        biased;
+                        placed = self.forward(leader, &data) => placed,
+                        // Nobody answers at the other end of a connection that is cut.
+                        () = self.superseded(term) => Placed::Unknown,
+                    },
                 }
             };
             let placed = tokio::select! {
@@ -221,14 +231,47 @@ impl<M: Machine> ClusterMember<M> {
                 placed = placed => placed,
             };
             match placed {
-                Placed::Committed | Placed::Unknown => {
+                Placed::Committed => {
                     let _ = answered.await;
                     return Ok(());
+                }
+                Placed::Unknown => {
+                    return tokio::select! {
+                        biased;
+                        _ = answered => Ok(()),
+                        error = self.given_up(term) => Err(error),
+                    };
                 }
                 // Another leader may have committed it before.
                 Placed::Discarded => return Err(Error::LeaderChanged),
                 Placed::Refused => tokio::time::sleep(RETRY_PAUSE).await,
             }
+        }
+    }
+
+    /// Waits until a later leader is known than that of a term.
+    async fn superseded(&self, term: u64) {
+        let mut leadership = self.shared.leadership.subscribe();
+        let later = leadership.wait_for(|now| now.term > term && now.leader != 0).await;
+        later.expect("the sender lives as long as the member");
+    }
+
+    /// Waits until an entry that was sent to the leader of a term has most likely not
+    /// been committed: this member has applied what the next leader began with, or the
+    /// same one still leads. Returns the error for its callers; its outcome remains
+    /// unknown, because the request may arrive late.
+    async fn given_up(&self, term: u64) -> Error {
+        let superseded = timeout(self.peers.election_timeout * 2, self.superseded(term)).await;
+        let index = loop {
+            match self.read_index().await {
+                Some(index) => break index,
+                None => tokio::time::sleep(RETRY_PAUSE).await,
+            }
+        };
+        self.shared.callers.wait_applied(index).await;
+        match superseded {
+            Ok(()) => Error::LeaderFailed,
+            Err(_) => Error::ConnectionLost,
         }
     }
 
@@ -376,15 +419,17 @@ impl<M: Machine> ClusterMember<M> {
     pub async fn ask_leader(&self, question: Bytes) -> Result<Bytes> {
         let asked = timeout(self.peers.request_timeout, async {
             loop {
-                let leader = self.shared.leader.load(Ordering::Acquire);
+                let Leadership { leader, term, .. } = *self.shared.leadership.borrow();
                 let answer = if leader == self.shared.member {
                     self.answer(question.clone()).await
                 } else if leader == 0 {
                     None
                 } else {
-                    let request = Request::Ask(question.clone()).encode();
-                    let called = self.outbox.call(leader, Lane::Client, request).await;
-                    called.ok().and_then(|bytes| response::decode_answer(bytes).ok().flatten())
+                    tokio::select! {
+                        biased;
+                        answer = self.forward_question(leader, question.clone()) => answer,
+                        () = self.superseded(term) => None,
+                    }
                 };
                 match answer {
                     Some(answer) => return answer,
@@ -397,6 +442,12 @@ impl<M: Machine> ClusterMember<M> {
             _ => Error::Timeout,
         };
         asked.await.map_err(|_| none())
+    }
+
+    async fn forward_question(&self, leader: u64, question: Bytes) -> Option<Bytes> {
+        let request = Request::Ask(question).encode();
+        let answer = self.outbox.call(leader, Lane::Client, request).await.ok()?;
+        response::decode_answer(answer).ok().flatten()
     }
 
     /// Answers a question if this member leads: no other member led when it was
@@ -450,6 +501,27 @@ impl<M: Machine> ClusterMember<M> {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         metrics.membership_config.membership().voter_ids().collect()
+    }
+
+    /// Returns the voters of the newest membership in the log without this member.
+    fn others(&self) -> BTreeSet<u64> {
+        let mut others = self.voters();
+        others.remove(&self.shared.member);
+        others
+    }
+
+    /// Asks the others, who answer each request of a member that has been removed with
+    /// just that. A leader says nothing any more to a member that it has removed, and a
+    /// learner has no other reason to ask.
+    fn ask_whether_removed(self: &Arc<Self>, last_asked: &mut Instant) {
+        if last_asked.elapsed() < self.peers.election_timeout {
+            return;
+        }
+        *last_asked = Instant::now();
+        for other in self.others() {
+            let member = self.clone();
+            tokio::spawn(async move { member.inquire(other, Bytes::new()).await });
+        }
     }
 
     /// Returns the members as of the last entry applied.
@@ -522,6 +594,7 @@ impl<M: Machine> ClusterMember<M> {
         let mut led_term = 0;
         let mut last_purge = Instant::now();
         let mut unsynced = Unsynced::default();
+        let mut last_asked = Instant::now();
         loop {
             let changed = timeout(self.peers.heartbeat, metrics.changed()).await;
             self.follow_membership();
@@ -529,7 +602,10 @@ impl<M: Machine> ClusterMember<M> {
             // A library that has panicked reports nothing.
             let ended = matches!(changed, Ok(Err(_)));
             let ended = ended.then(|| Error::Internal("Raft has ended unexpectedly".into()));
-            let removed = leader == 0 && self.outbox.is_refused_by_majority(&self.voters())
+            if leader == 0 {
+                self.ask_whether_removed(&mut last_asked);
+            }
+            let removed = leader == 0 && self.outbox.is_refused_by_majority(&self.others())
                 || self.is_removed(self.shared.member);
             let removed = removed.then_some(Error::Removed { member: self.shared.member });
             if let Some(error) = failed.or(ended).or(removed) {
@@ -667,6 +743,12 @@ impl<M: Machine> Inbox for Receiver<M> {
             }
         })
     }
+
+    fn disconnected(&self, from: u64) {
+        if self.0.shared.leader.load(Ordering::Acquire) == from {
+            tokio::spawn(self.0.clone().check_leader(from));
+        }
+    }
 }
 
 impl<M: Machine> ClusterMember<M> {
@@ -733,8 +815,10 @@ fn config(peers: &PeerSettings, rules: super::Rules) -> Result<Config> {
     let config = Config {
         cluster_name: "stele".to_string(),
         heartbeat_interval: millis(peers.heartbeat),
-        election_timeout_min: election,
-        election_timeout_max: election * 2,
+        // The library adds the leader's lease, which is the longer of the two, to a random
+        // time between them.
+        election_timeout_min: election / 2,
+        election_timeout_max: election,
         enable_pre_vote: Some(true),
         quorum_loss_probe_interval: Some(election * 5),
         max_payload_entries: 64,

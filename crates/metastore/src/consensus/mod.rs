@@ -21,6 +21,7 @@
 //! `docs/format-raft-log.md` specifies the format, `docs/metastore-cluster.md` the
 //! behaviour of several members.
 
+mod absence;
 mod apply;
 mod callers;
 mod change;

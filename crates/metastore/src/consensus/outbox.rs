@@ -55,11 +55,12 @@ impl Outbox {
         Ok(response)
     }
 
-    /// Returns whether a majority of these voters answered that this member has
-    /// been removed.
-    pub fn is_refused_by_majority(&self, voters: &BTreeSet<u64>) -> bool {
-        let refused = self.refused_by.lock().intersection(voters).count();
-        refused > 0 && refused > voters.len() / 2
+    /// Returns whether a majority of the other voters answered that this member has
+    /// been removed. One is not enough: what it knows of the members may be the log of
+    /// an earlier leader.
+    pub fn is_refused_by_majority(&self, others: &BTreeSet<u64>) -> bool {
+        let refused = self.refused_by.lock().intersection(others).count();
+        refused > others.len() / 2
     }
 
     /// Returns whether a member whose log is empty must have lost it: it has been

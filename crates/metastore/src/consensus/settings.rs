@@ -53,8 +53,8 @@ pub struct PeerSettings {
     pub members: BTreeMap<u64, String>,
     pub transport: Arc<dyn Transport>,
     pub heartbeat: Duration,
-    /// A follower that does not hear of the leader for this long, and up to
-    /// twice as long, starts an election.
+    /// A follower that does not hear of the leader for one and a half to two times this
+    /// long starts an election, and votes for no other member before this has passed.
     pub election_timeout: Duration,
     /// The time after which a request without an outcome fails.
     pub request_timeout: Duration,

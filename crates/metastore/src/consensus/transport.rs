@@ -62,4 +62,7 @@ pub trait Inbox: Send + Sync + 'static {
     /// Handles a request of a member and returns the response. The id of a member
     /// that does not know it yet is 0.
     fn receive(&self, from: u64, request: Bytes) -> Pending<'static, Bytes>;
+
+    /// Reports that a connection which a member has opened has ended.
+    fn disconnected(&self, _from: u64) {}
 }

@@ -14,6 +14,7 @@ use tonic::Status;
 use super::methods::Method;
 use super::rpc::{FramedResponse, RequestMessages};
 use super::{Etcd, gateway, leader, metrics, pages};
+use crate::error::Error;
 use crate::native;
 
 /// The body of every response.
@@ -98,6 +99,9 @@ where
             return Box::pin(async move { Ok(pages::page(&etcd, request).await) });
         }
         if request.uri().path().starts_with(native::PATH) {
+            if etcd.node().is_learner() && !native::is_for_learners(request.uri().path()) {
+                return respond_now(Status::from(Error::NotForLearner).into_http());
+            }
             return self.call_native(request);
         }
         respond(async move { Ok(call(&etcd, request).await?.into_http()) })

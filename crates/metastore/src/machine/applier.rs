@@ -17,7 +17,7 @@ use super::overlay::{FinishedEntry, Overlay};
 use super::run::EntryRun;
 use super::staging::{Home, StagedState};
 use super::stall::Stall;
-use crate::command::{self, Answer, Command, LEVEL_OF_HASHES, Proposal, check_level};
+use crate::command::{self, Answer, Command, LEVEL_OF_HASHES, Proposal, check_level_of};
 use crate::consensus::{
     Checkpoint, Committed, GroupStatus, Machine, Position, SnapshotFile, Staging,
 };
@@ -82,6 +82,11 @@ impl Applier {
         let core = Mutex::new(Core::new(&state, recovered)?);
         let (apply_times, stall) = (Histogram::default(), Stall::default());
         Ok(Applier { home, state, hub, leases, deleted_keys_max, clock, apply_times, stall, core })
+    }
+
+    /// Returns the highest feature level that this member speaks.
+    pub(super) fn level_spoken(&self) -> u32 {
+        self.home.level_spoken
     }
 
     /// Returns the watermarks of the state, and the samples from oldest to newest.
@@ -171,7 +176,7 @@ impl Applier {
         core: &mut MutexGuard<'_, Core>,
         entry: Committed,
     ) -> Result<Vec<Result<Answer>>> {
-        let proposals = decode_all(&entry)?;
+        let proposals = decode_all(&entry, self.level_spoken())?;
         let mut watermarks = core.watermarks;
         watermarks.applied = Position { index: entry.index, term: entry.term };
         let newest_sample = core.samples.back().copied();
@@ -306,11 +311,11 @@ impl Machine for Applier {
 
 /// Decodes the proposals of an entry. An unknown proposal is fatal, because
 /// members that know it have applied it.
-fn decode_all(entry: &Committed) -> Result<Vec<Proposal>> {
+fn decode_all(entry: &Committed, level_spoken: u32) -> Result<Vec<Proposal>> {
     let decode = |proposal| {
         let decoded = command::decode(proposal)?;
         if let Command::RaiseLevel { level } = decoded.command {
-            check_level(level)?;
+            check_level_of(level, level_spoken)?;
         }
         Ok(decoded)
     };

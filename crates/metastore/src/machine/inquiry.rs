@@ -6,7 +6,6 @@ use bytes::{Buf, BufMut, Bytes};
 use prost::Message;
 
 use super::Applier;
-use crate::command::LEVEL_MAX;
 use crate::consensus::GroupStatus;
 use crate::proto::native::{GetHashesResponse, MemberStatus};
 use crate::state::{BUCKETS, BucketHashes, Buckets};
@@ -91,7 +90,7 @@ impl Applier {
             live_bytes: state.live_bytes(),
             stored_bytes: state.stored_bytes(),
             level: state.level(),
-            level_spoken: LEVEL_MAX,
+            level_spoken: self.level_spoken(),
             version: env!("CARGO_PKG_VERSION").to_string(),
             ..MemberStatus::default()
         }

@@ -29,7 +29,8 @@ pub fn open(
     world: World,
     new: impl FnOnce() -> Identity,
 ) -> Result<MachineParts> {
-    let MachineSettings { engine, resources, ring_bytes_max, deleted_keys_max } = settings;
+    let MachineSettings { engine, resources, ring_bytes_max, deleted_keys_max, level_spoken } =
+        settings;
     let clock = world.clock.clone();
     let resources = resources.unwrap_or_else(|| Resources::new(&engine));
     let home = Home {
@@ -37,6 +38,7 @@ pub fn open(
         engine: engine.clone(),
         resources: resources.clone(),
         world: world.clone(),
+        level_spoken,
     };
     let store = Store::open_external_with(dir, engine, world, resources)?;
     // Those that were being sent when the process ended.

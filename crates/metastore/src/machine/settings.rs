@@ -2,7 +2,7 @@
 
 use stele_engine::{Options, Resources};
 
-use crate::command::ROW_BYTES_MAX;
+use crate::command::{LEVEL_MAX, ROW_BYTES_MAX};
 
 /// The settings of a member's state.
 #[derive(Clone)]
@@ -16,6 +16,9 @@ pub struct MachineSettings {
     /// deletions are one commit. Must be the same on all members, which have to
     /// decide alike.
     pub deleted_keys_max: i64,
+    /// The highest feature level that this member speaks. A lower one than that of this
+    /// version is for tests of upgrades.
+    pub level_spoken: u32,
 }
 
 impl Default for MachineSettings {
@@ -36,6 +39,7 @@ impl Default for MachineSettings {
             resources: None,
             ring_bytes_max: 32 << 20,
             deleted_keys_max: 2_000_000,
+            level_spoken: LEVEL_MAX,
         }
     }
 }

@@ -22,6 +22,8 @@ pub struct Home {
     pub engine: Options,
     pub resources: Resources,
     pub world: World,
+    /// The highest feature level that this member speaks.
+    pub level_spoken: u32,
 }
 
 /// A state that is being received.

@@ -14,6 +14,6 @@ mod operations;
 mod service;
 mod streams;
 
-pub use self::service::{Native, PATH, Service, is_endless};
+pub use self::service::{Native, PATH, Service, is_endless, is_for_learners};
 pub use crate::proto::native as proto;
 pub use crate::proto::native::DESCRIPTORS;

@@ -1,11 +1,9 @@
 //! Calls of operators: feature level, quotas, backups, hashes.
 
-use std::sync::Arc;
-
 use super::Native;
 use super::proto::*;
 use crate::auth::Access;
-use crate::backup::{self, Kind, Location};
+use crate::backup::{self, Kind};
 use crate::command::{self, Alarm, Command};
 use crate::error::{Error, Result};
 
@@ -19,7 +17,7 @@ impl Native {
             0 => self.node.level_spoken(),
             level => level,
         };
-        self.node.raise_level(level, &[]).await?;
+        self.node.raise_level_of_group(level).await?;
         Ok(RaiseLevelResponse { level: self.node.level() })
     }
 
@@ -58,7 +56,7 @@ impl Native {
                     .into(),
             ));
         };
-        let location: Arc<dyn Location> = Arc::new(backup::open_location(&settings.location)?);
+        let location = (self.node.settings().open_location)(&settings.location)?;
         let place = location.describe();
         let created = backup::create(&self.node, location, request.full, settings.keep).await?;
         let backup::Created { name, kind, revision, keys, changes, bytes } = created;

@@ -42,6 +42,12 @@ pub fn is_endless(path: &str) -> bool {
     path.strip_prefix(PATH).is_some_and(|method| matches!(method, "Watch" | "Acquire"))
 }
 
+/// Returns whether a learner answers calls of this path: those about itself.
+pub fn is_for_learners(path: &str) -> bool {
+    let method = path.strip_prefix(PATH);
+    method.is_some_and(|method| matches!(method, "Status" | "ClusterStatus" | "GetHashes"))
+}
+
 type CallResult<T> = std::result::Result<Response<T>, Status>;
 
 fn respond<T>(result: Result<T>) -> CallResult<T> {

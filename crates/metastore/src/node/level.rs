@@ -2,20 +2,39 @@
 //! the new one.
 
 use super::lifecycle::{Node, Shared};
-use crate::command::{Command, LEVEL_BASE, LEVEL_MAX, check_level};
+use crate::command::{Command, LEVEL_BASE, check_level, check_level_of};
 use crate::error::{Error, Result};
 use crate::state::Watermarks;
 
 impl Node {
     /// Returns the highest level that this member speaks.
     pub fn level_spoken(&self) -> u32 {
-        LEVEL_MAX
+        self.shared.settings.machine.level_spoken
+    }
+
+    /// Raises the level once all members have answered that they speak it.
+    pub async fn raise_level_of_group(&self, level: u32) -> Result<()> {
+        let mut others = Vec::new();
+        for member in self.cluster_status().await {
+            if member.member_id == self.shared.state.identity.member_id {
+                continue;
+            }
+            if !member.error.is_empty() {
+                return Err(Error::Config(format!(
+                    "cannot raise the feature level to {level}: member {:x} does not answer \
+                     whether it speaks it: {}",
+                    member.member_id, member.error
+                )));
+            }
+            others.push((member.member_id, member.level_spoken));
+        }
+        self.raise_level(level, &others).await
     }
 
     /// Raises the level. `others` are the other members and the levels that they
     /// speak; a member that does not speak the new level would stop.
     pub async fn raise_level(&self, level: u32, others: &[(u64, u32)]) -> Result<()> {
-        check_level(level)?;
+        check_level_of(level, self.level_spoken())?;
         if let Some((member, speaks)) = others.iter().find(|(_, speaks)| *speaks < level) {
             return Err(Error::Config(format!(
                 "cannot raise the feature level to {level}: member {member:x} speaks only level \
@@ -38,9 +57,14 @@ impl Shared {
         }
         match self.propose(&Command::RaiseLevel { level }).await {
             // The leader does it.
-            Err(Error::NotLeader | Error::NoLeader | Error::LeaderChanged | Error::Timeout) => {
-                Ok(())
-            }
+            Err(
+                Error::NotLeader
+                | Error::NoLeader
+                | Error::LeaderChanged
+                | Error::LeaderFailed
+                | Error::ConnectionLost
+                | Error::Timeout,
+            ) => Ok(()),
             raised => raised.map(drop),
         }
     }

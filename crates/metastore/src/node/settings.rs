@@ -8,6 +8,7 @@ use stele_engine::world::World;
 use super::admission::Attempt;
 use super::cluster::ClusterSettings;
 use super::retention::Retention;
+use crate::backup::{OpenLocation, open_location};
 use crate::command::{Execute, LEVEL_MAX, within};
 use crate::error::{Error, Result};
 use crate::machine::MachineSettings;
@@ -45,6 +46,8 @@ pub struct NodeSettings {
     pub duties: bool,
     /// Where backups are written; `None` for none.
     pub backup: Option<BackupSettings>,
+    /// Opens the location of backups.
+    pub open_location: OpenLocation,
     /// The other members; `None` for a group of one.
     pub cluster: Option<ClusterSettings>,
 }
@@ -52,7 +55,7 @@ pub struct NodeSettings {
 /// The settings of scheduled backups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackupSettings {
-    /// A directory, or its `file://` URL.
+    /// As `open_location` takes it.
     pub location: String,
     /// `None` writes backups only on request.
     pub every: Option<Duration>,
@@ -78,6 +81,7 @@ impl NodeSettings {
             verify_every: Duration::from_secs(60),
             duties: true,
             backup: None,
+            open_location,
             cluster: None,
         }
     }

@@ -98,10 +98,12 @@ impl PeerServer {
             }
             io::Result::Ok(())
         };
-        tokio::select! {
+        let ended = tokio::select! {
             read = reading => read,
             sent = send_all(to, &mut queue) => sent,
-        }
+        };
+        self.inbox.disconnected(hello.from);
+        ended
     }
 
     /// Returns why a connection is refused.

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use stele_engine::world::sim::{Fault, Operation, SimFiles};
 use stele_engine::world::{Clock, Random, SeededRandom, World};
 use stele_metastore::command::LEVEL_MAX;
-use stele_metastore::consensus::{GroupThreads, LogIo, PeerSettings, Rules, SyncTimes};
+use stele_metastore::consensus::{GroupThreads, LogIo, PeerSettings, Published, Rules, SyncTimes};
 use stele_metastore::node::{ClusterSettings, NodeSettings};
 use stele_metastore::{Error, Node};
 use tokio::time::Instant;
@@ -19,6 +19,9 @@ use super::network::Network;
 
 /// A simulated second of 2026.
 const EPOCH_MICROS: i64 = 1_790_000_000_000_000;
+
+/// Entries that are kept in a log that is purged.
+const KEPT_ENTRIES: u64 = 60;
 
 /// How long a healthy disk takes to sync, at most.
 const SYNC_MAX: Duration = Duration::from_millis(8);
@@ -66,11 +69,16 @@ pub struct Build {
     pub rules: Rules,
     /// The feature level at which the cluster starts.
     pub level: u32,
+    /// Keeps so little of the log that members which lag need snapshots.
+    pub purges: bool,
+    /// All members but the first are of a version that speaks only `level`, until they
+    /// are upgraded.
+    pub mixed: bool,
 }
 
 impl Default for Build {
     fn default() -> Build {
-        Build { rules: Rules::default(), level: LEVEL_MAX }
+        Build { rules: Rules::default(), level: LEVEL_MAX, purges: false, mixed: false }
     }
 }
 
@@ -80,7 +88,10 @@ pub type Tune = Box<dyn Fn(u64, &mut PeerSettings)>;
 /// The members of a cluster.
 pub struct Cluster {
     pub network: Arc<Network>,
+    /// The number of members at the beginning; others have joined.
     pub size: u64,
+    /// Members of a version that speaks only this feature level.
+    old: BTreeMap<u64, u32>,
     clocks: BTreeMap<u64, Arc<SimClock>>,
     disks: BTreeMap<u64, Disk>,
     nodes: BTreeMap<u64, Arc<Node>>,
@@ -96,6 +107,7 @@ impl Cluster {
         Cluster {
             network: Network::new(seed ^ 1),
             size,
+            old: (2..=size).filter(|_| build.mixed).map(|member| (member, build.level)).collect(),
             clocks: (1..=size).map(|member| (member, Arc::new(SimClock::start()))).collect(),
             disks: (1..=size).map(|member| (member, Disk::new(seed ^ member))).collect(),
             nodes: BTreeMap::new(),
@@ -110,6 +122,24 @@ impl Cluster {
     pub fn add(&mut self, member: u64) {
         self.disks.insert(member, Disk::new(self.seed ^ member ^ (self.starts << 16)));
         self.clocks.entry(member).or_insert_with(|| Arc::new(SimClock::start()));
+    }
+
+    /// Forgets a member that has been removed.
+    pub fn forget(&mut self, member: u64) {
+        self.network.remove(member);
+        self.nodes.remove(&member);
+        self.disks.remove(&member);
+    }
+
+    /// Returns all members, whether they run or not.
+    pub fn members(&self) -> Vec<u64> {
+        self.disks.keys().copied().collect()
+    }
+
+    /// Makes a member one of the newest version, from its next start on. Returns whether
+    /// it was not.
+    pub fn upgrade(&mut self, member: u64) -> bool {
+        self.old.remove(&member).is_some()
     }
 
     pub fn disk(&self, member: u64) -> &SimFiles {
@@ -131,10 +161,20 @@ impl Cluster {
         settings.lease_ttl_seconds_min = 1;
         settings.level_at_creation = self.build.level;
         settings.machine.engine.memory.cache_bytes = 1 << 20;
+        settings.machine.level_spoken = *self.old.get(&member).unwrap_or(&LEVEL_MAX);
         let members = (1..=self.size).map(|member| (member, format!("sim://{member}"))).collect();
         let mut peers = PeerSettings::new(members, self.network.transport(member));
-        // A member that was down for a whole run can be caught up.
-        peers.log_kept_bytes = 64 << 20;
+        peers.joining = member > self.size;
+        let client_urls = vec![format!("sim://clients/{member}")];
+        peers.published = Some(Published { name: format!("m{member}"), client_urls });
+        match self.build.purges {
+            true => {
+                (peers.log_kept_bytes, peers.log_kept_entries) = (4 << 10, KEPT_ENTRIES);
+                peers.purge_interval = Duration::from_millis(200);
+            }
+            // A member that was down for a whole run can be caught up.
+            false => peers.log_kept_bytes = 64 << 20,
+        }
         (self.tune)(member, &mut peers);
         settings.cluster = Some(ClusterSettings {
             peers,
@@ -181,13 +221,12 @@ impl Cluster {
         self.clocks[&member].step_micros.store(micros, Ordering::Relaxed);
     }
 
-    /// Returns the members that have stopped because of an error.
-    pub fn failed(&self) -> Vec<u64> {
-        let failed = |node: &Node| {
-            node.group().failure().is_some_and(|error| !matches!(error, Error::NoLeader))
-        };
-        let failed = self.nodes.iter().filter(|(_, node)| failed(node));
-        failed.map(|(member, _)| *member).collect()
+    /// Returns the members that have stopped, with the error.
+    pub fn failed(&self) -> Vec<(u64, Error)> {
+        let failure =
+            |node: &Node| node.group().failure().filter(|error| !matches!(error, Error::NoLeader));
+        let failed = self.nodes.iter();
+        failed.filter_map(|(member, node)| Some((*member, failure(node)?))).collect()
     }
 
     /// Makes all disks healthy.

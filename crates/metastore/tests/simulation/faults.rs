@@ -2,15 +2,24 @@
 
 use std::time::Duration;
 
+use stele_metastore::Node;
+use stele_metastore::command::LEVEL_MAX;
+use tokio::time::timeout;
+
 use super::run::Run;
 
-/// How long they go on.
-const DISTURBED: Duration = Duration::from_secs(20);
+/// How long they go on. Long runs are few, because many short ones find more.
+const DISTURBED: Duration = Duration::from_secs(7);
+const DISTURBED_LONG: Duration = Duration::from_secs(20);
+/// How long a change of the members may take.
+const CHANGE_MAX: Duration = Duration::from_secs(3);
 
 impl Run {
     /// Does random things to the cluster.
     pub async fn disturb_at_random(&mut self) -> Result<(), String> {
-        while self.elapsed() < DISTURBED {
+        let long = self.seed.is_multiple_of(10);
+        let disturbed = if long { DISTURBED_LONG } else { DISTURBED };
+        while self.elapsed() < disturbed {
             self.pause(100..1600).await;
             self.disturb().await?;
         }
@@ -19,15 +28,14 @@ impl Run {
 
     /// Does one random thing to the cluster.
     async fn disturb(&mut self) -> Result<(), String> {
-        let size = self.cluster.size;
-        let member = 1 + self.choose(size);
+        let member = self.choose_member();
         let leader = self.cluster.leader().unwrap_or(member);
         self.note(format_args!("leader {leader}"));
-        match self.choose(16) {
+        match self.choose(22) {
             0 => self.crash(member),
             1 => self.crash(leader),
             // The whole cluster loses power.
-            2 => (1..=size).for_each(|member| self.crash(member)),
+            2 => self.cluster.members().into_iter().for_each(|member| self.crash(member)),
             3 => self.isolate(leader),
             4 => self.isolate(member),
             5 => self.silence(leader),
@@ -52,10 +60,68 @@ impl Run {
             11 => {
                 self.note(format_args!("the disk of {member} is full"));
                 self.cluster.fill_disk(member);
+                self.full.insert(member);
             }
             12 => self.step_clock(member),
+            13 => {
+                self.note(format_args!("reset {leader}"));
+                self.cluster.network.reset(leader);
+            }
+            14 => {
+                for member in self.cluster.alive() {
+                    self.flush(member)?;
+                }
+            }
+            15..=17 => self.change_members().await?,
             _ => self.recover().await?,
         }
+        Ok(())
+    }
+
+    /// Adds, promotes or removes a member, or upgrades the members. The outcome of a
+    /// change may remain unknown.
+    async fn change_members(&mut self) -> Result<(), String> {
+        let alive = self.cluster.alive();
+        let Some(at) = self.choose(alive.len() as u64 + 1).checked_sub(1) else { return Ok(()) };
+        let node = self.cluster.node(alive[at as usize]).expect("it runs");
+        let (members, size) = (self.cluster.members(), self.cluster.size);
+        let joined = members.iter().copied().find(|member| *member > size);
+        match (self.choose(4), joined) {
+            (0, _) if self.mixed => self.upgrade(&node).await,
+            (0 | 1, None) => {
+                let url = format!("sim://new{}", self.choose(1 << 20));
+                let added = timeout(CHANGE_MAX, node.add_member(vec![url], true)).await;
+                self.note(format_args!("added {added:?}"));
+                let Ok(Ok(id)) = added else { return Ok(()) };
+                self.cluster.add(id);
+                self.start_member(id).await
+            }
+            (_, Some(joined)) if is_learner(&node, joined) => {
+                let promoted = timeout(CHANGE_MAX, node.promote_member(joined)).await;
+                self.note(format_args!("promoted {joined}: {promoted:?}"));
+                Ok(())
+            }
+            (_, Some(_)) => {
+                let member = self.choose_member();
+                let removed = timeout(CHANGE_MAX, node.remove_member(member)).await;
+                self.note(format_args!("removed {member}: {removed:?}"));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Restarts the members of the former version with the newest, and raises the level.
+    async fn upgrade(&mut self, node: &Node) -> Result<(), String> {
+        self.note(format_args!("upgrade"));
+        for member in self.cluster.members() {
+            if self.cluster.upgrade(member) && self.cluster.node(member).is_some() {
+                self.crash(member);
+                self.start_member(member).await?;
+            }
+        }
+        let raised = timeout(CHANGE_MAX, node.raise_level_of_group(LEVEL_MAX)).await;
+        self.note(format_args!("raised {raised:?}"));
         Ok(())
     }
 
@@ -76,14 +142,14 @@ impl Run {
     /// Cuts the links from a member to the others, but not those to it.
     fn silence(&mut self, member: u64) {
         self.note(format_args!("one way from {member}"));
-        let others = (1..=self.cluster.size).filter(|other| *other != member);
+        let others = self.others(member).into_iter();
         others.for_each(|other| self.cluster.network.cut(member, other));
     }
 
     /// Cuts the members into two halves that only one member connects.
     fn bridge(&mut self, bridge: u64) {
         self.note(format_args!("bridge {bridge}"));
-        let others: Vec<u64> = (1..=self.cluster.size).filter(|other| *other != bridge).collect();
+        let others = self.others(bridge);
         let (left, right) = others.split_at(others.len() / 2);
         for from in left {
             for to in right {
@@ -92,4 +158,9 @@ impl Run {
             }
         }
     }
+}
+
+fn is_learner(node: &Node, member: u64) -> bool {
+    let members = node.members().unwrap_or_default();
+    members.iter().any(|other| other.id == member && other.learner)
 }

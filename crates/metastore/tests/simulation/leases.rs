@@ -22,6 +22,8 @@ impl Clients {
         let random = self.random(client);
         let mut count = 0;
         while !self.ended() {
+            // A member that has stopped refuses at once.
+            tokio::time::sleep(Duration::from_millis(random.next_u64() % 20)).await;
             count += 1;
             // Of this client alone: a key ends with the lease that it was last
             // attached to.
@@ -109,6 +111,8 @@ impl Clients {
         let random = self.random(client);
         let mut count = 0;
         while !self.ended() {
+            // A member that has stopped refuses at once.
+            tokio::time::sleep(Duration::from_millis(random.next_u64() % 20)).await;
             count += 1;
             let key = Bytes::from(format!("abandoned{client}.{count}"));
             self.abandon_lease(&random, key).await;

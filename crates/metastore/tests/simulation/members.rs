@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stele_engine::world::{Files, Random, SeededRandom};
-use stele_metastore::command::{Command, Put};
-use stele_metastore::consensus::Published;
+use stele_metastore::command::{Command, LEVEL_MAX, Put};
 use stele_metastore::{Error, Node};
 use tokio::time::{Instant, sleep};
 
@@ -16,22 +15,16 @@ use super::seeds;
 
 /// How long a condition may take to hold, in simulated time.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Entries that are kept in the log, so that a member that lags needs a snapshot.
-const KEPT_ENTRIES: u64 = 60;
-
 /// Runs a scenario in simulated time.
-fn simulate(seed: u64, scenario: impl AsyncFnOnce(&mut Sim)) {
+pub fn simulate(seed: u64, scenario: impl AsyncFnOnce(&mut Sim)) {
+    simulate_build(seed, Build::default(), scenario);
+}
+
+fn simulate_build(seed: u64, build: Build, scenario: impl AsyncFnOnce(&mut Sim)) {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().start_paused(true).build().unwrap();
     runtime.block_on(async {
-        let mut cluster = Cluster::new(3, seed, Build::default());
-        cluster.tune = Box::new(|member, peers| {
-            (peers.log_kept_bytes, peers.log_kept_entries) = (4 << 10, KEPT_ENTRIES);
-            peers.purge_interval = Duration::from_millis(200);
-            peers.joining = member > 3;
-            let client_urls = vec![format!("sim://clients/{member}")];
-            peers.published = Some(Published { name: format!("m{member}"), client_urls });
-        });
+        let cluster = Cluster::new(3, seed, Build { purges: true, ..build });
         let random = SeededRandom::new(seed ^ 0x5eed);
         let mut sim = Sim { cluster, random, seed };
         for member in 1..=3 {
@@ -42,18 +35,18 @@ fn simulate(seed: u64, scenario: impl AsyncFnOnce(&mut Sim)) {
     runtime.shutdown_background();
 }
 
-struct Sim {
-    cluster: Cluster,
-    random: SeededRandom,
-    seed: u64,
+pub struct Sim {
+    pub cluster: Cluster,
+    pub random: SeededRandom,
+    pub seed: u64,
 }
 
 impl Sim {
-    fn node(&self, member: u64) -> Arc<Node> {
+    pub fn node(&self, member: u64) -> Arc<Node> {
         self.cluster.node(member).expect("the member runs")
     }
 
-    async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    pub async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !holds().await {
             assert!(Instant::now() < deadline, "seed {}: never: {what}", self.seed);
@@ -61,7 +54,7 @@ impl Sim {
         }
     }
 
-    async fn all_started(&self) {
+    pub async fn all_started(&self) {
         self.until("all members have published their names", async || {
             self.cluster.alive().into_iter().all(|member| {
                 let members = self.node(member).members().unwrap();
@@ -72,7 +65,7 @@ impl Sim {
     }
 
     /// Writes keys through a member, several at a time.
-    async fn write(&self, member: u64, count: u64, value: &str) {
+    pub async fn write(&self, member: u64, count: u64, value: &str) {
         let mut tasks = tokio::task::JoinSet::new();
         for writer in 0..8 {
             let (node, value) = (self.node(member), value.to_string());
@@ -90,7 +83,7 @@ impl Sim {
 
     /// Waits until the logs of all members that have applied as much as this one
     /// no longer reach an entry.
-    async fn purge(&self, member: u64, beyond: u64) {
+    pub async fn purge(&self, member: u64, beyond: u64) {
         let applied = self.node(member).status().applied;
         self.until("the logs are purged", async || {
             let nodes = self.cluster.alive().into_iter().map(|member| self.node(member));
@@ -102,7 +95,7 @@ impl Sim {
         .await;
     }
 
-    fn isolate(&self, member: u64) {
+    pub fn isolate(&self, member: u64) {
         for other in self.cluster.alive().into_iter().filter(|other| *other != member) {
             self.cluster.network.cut(member, other);
             self.cluster.network.cut(other, member);
@@ -110,13 +103,13 @@ impl Sim {
     }
 
     /// Returns whether a member has installed a snapshot.
-    fn has_installed(&self, member: u64) -> bool {
+    pub fn has_installed(&self, member: u64) -> bool {
         let files = self.cluster.disk(member);
         files.exists("/member/current".as_ref()).unwrap()
     }
 
     /// Waits until these members have the same state.
-    async fn agree(&self, members: &[u64]) {
+    pub async fn agree(&self, members: &[u64]) {
         self.until("the members agree", async || {
             let states = members.iter().map(|member| self.node(*member).status());
             let states: Vec<_> = states.map(|state| (state.applied, state.last)).collect();
@@ -261,6 +254,57 @@ fn a_learner_joins_by_a_snapshot_is_promoted_and_outvotes_a_removed_member() {
             sim.agree(&members).await;
         });
     }
+}
+
+#[test]
+fn members_are_upgraded_in_turn_and_the_level_is_raised_when_all_speak_it() {
+    for seed in seeds(2) {
+        let build = Build { level: LEVEL_MAX - 1, mixed: true, ..Build::default() };
+        simulate_build(6000 + seed, build, async |sim| {
+            sim.all_started().await;
+            sim.write(1, 40, "before").await;
+            for member in [3, 2] {
+                let refused = sim.node(1).raise_level_of_group(LEVEL_MAX).await;
+                let refused = refused.unwrap_err().to_string();
+                assert!(refused.contains("speaks only level"), "{refused}");
+                sim.cluster.upgrade(member);
+                sim.cluster.crash(member);
+                sim.cluster.start(member).await.unwrap();
+                sim.write(member, 40, "between").await;
+            }
+            sim.node(2).raise_level_of_group(LEVEL_MAX).await.unwrap();
+            sim.write(3, 40, "after").await;
+            sim.agree(&[1, 2, 3]).await;
+            for member in 1..=3 {
+                assert_eq!(sim.node(member).level(), LEVEL_MAX, "seed {seed}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_member_that_does_not_speak_the_level_stops_until_it_is_upgraded() {
+    let build = Build { level: LEVEL_MAX - 1, mixed: true, ..Build::default() };
+    simulate_build(7000, build, async |sim| {
+        sim.all_started().await;
+        sim.cluster.upgrade(2);
+        sim.cluster.crash(2);
+        sim.cluster.start(2).await.unwrap();
+        sim.write(1, 40, "before").await;
+        // Proposed without asking the members.
+        sim.node(1).raise_level(LEVEL_MAX, &[]).await.unwrap();
+        sim.until("the old member stops", async || {
+            let failure = sim.node(3).group().failure();
+            matches!(failure, Some(Error::UnknownEntry { why, .. }) if why.contains("is unknown"))
+        })
+        .await;
+        sim.write(2, 40, "without it").await;
+        sim.cluster.crash(3);
+        sim.cluster.upgrade(3);
+        sim.cluster.start(3).await.unwrap();
+        sim.write(3, 40, "after").await;
+        sim.agree(&[1, 2, 3]).await;
+    });
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub struct Network {
     random: SeededRandom,
     state: Mutex<State>,
     messages: AtomicU64,
+    /// The bytes of snapshots that have arrived.
+    pub snapshot_bytes: AtomicU64,
     exhausted: Notify,
 }
 
@@ -46,6 +48,7 @@ impl Network {
             random: SeededRandom::new(seed),
             state: Mutex::new(state),
             messages: AtomicU64::new(0),
+            snapshot_bytes: AtomicU64::new(0),
             exhausted: Notify::new(),
         })
     }
@@ -73,8 +76,27 @@ impl Network {
     }
 
     /// Disconnects a member that crashes.
-    pub fn remove(&self, member: u64) {
-        self.state.lock().inboxes.remove(&member);
+    pub fn remove(self: &Arc<Self>, member: u64) {
+        if self.state.lock().inboxes.remove(&member).is_some() {
+            self.reset(member);
+        }
+    }
+
+    /// Ends all connections of a member, which the others notice soon.
+    pub fn reset(self: &Arc<Self>, member: u64) {
+        let inboxes: Vec<_> = self.state.lock().inboxes.clone().into_iter().collect();
+        for (other, (incarnation, inbox)) in inboxes {
+            if other == member || self.loses(member, other) {
+                continue;
+            }
+            let network = self.clone();
+            tokio::spawn(async move {
+                network.delay().await;
+                if network.inbox(other).is_some_and(|(of, _)| of == incarnation) {
+                    inbox.disconnected(member);
+                }
+            });
+        }
     }
 
     /// Cuts the link from one member to another.
@@ -147,6 +169,9 @@ impl Transport for SimTransport {
             let Some((receiver, inbox)) = network.inbox(to) else {
                 return Err(Unreached::NotSent("the member is down".into()));
             };
+            if lane == Lane::Snapshot {
+                network.snapshot_bytes.fetch_add(request.len() as u64, Ordering::Relaxed);
+            }
             // A connection delivers each request once; only the library's own
             // messages may arrive twice.
             if lane != Lane::Client && network.duplicates() {
@@ -175,9 +200,8 @@ impl Transport for SimTransport {
     }
 
     fn close(&self) {
-        let mut state = self.network.state.lock();
-        if state.inboxes.get(&self.member).is_some_and(|(of, _)| *of == self.incarnation) {
-            state.inboxes.remove(&self.member);
+        if self.network.inbox(self.member).is_some_and(|(of, _)| of == self.incarnation) {
+            self.network.remove(self.member);
         }
     }
 }

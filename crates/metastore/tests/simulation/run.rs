@@ -1,6 +1,7 @@
 //! One run from one seed: members, clients, a scenario of faults, and the checks
 //! at the end.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use stele_engine::world::{Random, SeededRandom};
-use stele_metastore::Node;
+use stele_metastore::{Error, Node};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
@@ -45,11 +46,16 @@ pub fn run(scenario: Scenario, size: u64, seed: u64, build: Build) -> Result<Str
 /// A run in progress.
 pub struct Run {
     pub cluster: Cluster,
-    members: Arc<Members>,
-    clients: Arc<Clients>,
+    pub members: Arc<Members>,
+    pub clients: Arc<Clients>,
     random: SeededRandom,
     start: Instant,
     runs: u64,
+    pub seed: u64,
+    /// Whether some members are of a former version at the beginning.
+    pub mixed: bool,
+    /// The members whose disks were full since they were healed: they stop.
+    pub full: BTreeSet<u64>,
     /// What happened, and when.
     trace: Vec<(Duration, String)>,
 }
@@ -74,6 +80,9 @@ impl Run {
             random: SeededRandom::new(seed ^ 0xfa17),
             start,
             runs: 0,
+            seed,
+            mixed: build.mixed,
+            full: BTreeSet::new(),
             trace: Vec::new(),
         }
     }
@@ -114,7 +123,8 @@ impl Run {
     /// Checks every rule. If the members do not agree, a change that one of them
     /// has lost says more than that.
     async fn check(&mut self, history: &History) -> Result<(), String> {
-        history.check_answers()?;
+        // Before the upgrade, each leader gives leases their full TTL.
+        history.check_answers(!self.mixed)?;
         let agreed = self.agree().await;
         for node in self.nodes() {
             history.check_values(&node)?;
@@ -127,8 +137,24 @@ impl Run {
         }
     }
 
+    /// Returns the members that run and have not been removed.
     fn nodes(&self) -> Vec<Arc<Node>> {
-        (1..=self.cluster.size).filter_map(|member| self.cluster.node(member)).collect()
+        let nodes = self.cluster.members().into_iter();
+        let nodes = nodes.filter_map(|member| self.cluster.node(member));
+        let removed = |node: &Node| matches!(node.group().failure(), Some(Error::Removed { .. }));
+        nodes.filter(|node| !removed(node)).collect()
+    }
+
+    /// Returns a random member, whether it runs or not.
+    pub fn choose_member(&self) -> u64 {
+        let members = self.cluster.members();
+        members[self.choose(members.len() as u64) as usize]
+    }
+
+    pub fn others(&self, member: u64) -> Vec<u64> {
+        let mut members = self.cluster.members();
+        members.retain(|other| *other != member);
+        members
     }
 
     pub fn elapsed(&self) -> Duration {
@@ -183,7 +209,7 @@ impl Run {
 
     pub fn isolate(&mut self, member: u64) {
         self.note(format_args!("isolate {member}"));
-        for other in (1..=self.cluster.size).filter(|other| *other != member) {
+        for other in self.others(member) {
             self.cluster.network.cut(member, other);
             self.cluster.network.cut(other, member);
         }
@@ -194,12 +220,24 @@ impl Run {
         self.note(format_args!("heal"));
         self.cluster.network.heal();
         self.cluster.heal_disks();
-        for member in self.cluster.failed() {
+        for (member, error) in self.cluster.failed() {
+            if matches!(error, Error::Removed { .. }) {
+                self.note(format_args!("{member} was removed"));
+                self.members.running.lock().remove(&member);
+                self.cluster.forget(member);
+                continue;
+            }
+            if !self.full.contains(&member) {
+                return Err(format!("member {member} has stopped: {error}"));
+            }
             self.crash(member);
         }
+        self.full.clear();
         let alive = self.cluster.alive();
-        for member in (1..=self.cluster.size).filter(|member| !alive.contains(member)) {
-            self.start_member(member).await?;
+        for member in self.cluster.members() {
+            if !alive.contains(&member) {
+                self.start_member(member).await?;
+            }
         }
         Ok(())
     }
@@ -219,7 +257,7 @@ impl Run {
         }
     }
 
-    fn failures(&self) -> Vec<Option<stele_metastore::Error>> {
+    fn failures(&self) -> Vec<Option<Error>> {
         self.nodes().iter().map(|node| node.group().failure()).collect()
     }
 
@@ -227,8 +265,8 @@ impl Run {
     /// their states.
     async fn agree(&mut self) -> Result<(), String> {
         let deadline = Instant::now() + RECOVERY;
-        let nodes = self.nodes();
-        loop {
+        let nodes = loop {
+            let nodes = self.nodes();
             let states: Vec<_> = nodes.iter().map(|node| node.status()).collect();
             let first = states[0];
             let same = states.iter().all(|state| {
@@ -236,14 +274,14 @@ impl Run {
                     && (state.applied, state.leader_id) == (first.applied, first.leader_id)
             });
             if same && first.leader_id != 0 {
-                break;
+                break nodes;
             }
             if Instant::now() > deadline {
                 let failures = self.failures();
                 return Err(format!("the members do not agree: {states:?}, {failures:?}"));
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+        };
         let mut hashes = Vec::new();
         for node in &nodes {
             let hash = node.hash_now().map_err(|error| format!("hashing: {error}"))?;

@@ -1,10 +1,12 @@
 //! Faults at the moment at which they hurt most, while clients work. Each
 //! scenario detects one or more of the breakages of `consensus::Rules`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use stele_metastore::command::{Command, Put};
+use stele_metastore::Node;
+use stele_metastore::command::{Command, Put, Reply};
 
 use super::run::Run;
 
@@ -24,6 +26,8 @@ pub enum Scenario {
     QueuedExpiry,
     /// One leader after the other fails or hands over.
     Failovers,
+    /// The leader is cut off, and asked to renew a lease that the next one has revoked.
+    LateRenewal,
     /// A member that had to remove entries is needed after a loss of power.
     OldCut,
 }
@@ -45,6 +49,7 @@ impl Run {
                 Scenario::PowerLoss => self.lose_power().await?,
                 Scenario::LateSync => self.sync_late().await?,
                 Scenario::Failovers => self.fail_over().await?,
+                Scenario::LateRenewal => self.renew_late().await?,
                 _ => self.depose().await?,
             }
         }
@@ -94,6 +99,46 @@ impl Run {
         Ok(())
     }
 
+    /// The TTL is so long that the deadline in the log allows renewals without an entry.
+    async fn renew_late(&mut self) -> Result<(), String> {
+        const TTL_SECONDS: i64 = 60;
+        let old = self.await_leader().await?;
+        let node = self.cluster.node(old).ok_or("the leader is down")?;
+        let Ok(answer) = node.lease_grant(0, TTL_SECONDS).await else { return Ok(()) };
+        let Reply::LeaseGrant { id, .. } = answer.reply else { return Ok(()) };
+        let _ = node.keep_alive(id).await;
+        self.isolate(old);
+        let Some(others) = self.await_other_leader(old).await else {
+            return self.recover().await;
+        };
+        let revoked = others.propose(Command::LeaseRevoke { id }).await.is_ok();
+        if revoked {
+            let renewal = tokio::time::timeout(1000 * MILLISECOND, node.keep_alive(id)).await;
+            if let Ok(Ok(Some(_))) = renewal {
+                return Err(format!("stale: {old} renewed a lease that had been revoked"));
+            }
+        }
+        self.recover().await?;
+        self.pause(300..600).await;
+        Ok(())
+    }
+
+    /// Waits until a member that reaches the others leads, and returns it.
+    async fn await_other_leader(&mut self, old: u64) -> Option<Arc<Node>> {
+        let deadline = self.elapsed() + Duration::from_secs(5);
+        while self.elapsed() < deadline {
+            for member in self.others(old) {
+                let Some(node) = self.cluster.node(member) else { continue };
+                if node.status().leader_id == member {
+                    self.note(format_args!("{member} leads beside {old}"));
+                    return Some(node);
+                }
+            }
+            tokio::time::sleep(10 * MILLISECOND).await;
+        }
+        None
+    }
+
     async fn fail_over(&mut self) -> Result<(), String> {
         let leader = self.await_leader().await?;
         self.pause(1500..2500).await;
@@ -119,7 +164,9 @@ impl Run {
             let put = Put::new(Bytes::from(format!("flood{count}")), "");
             tokio::spawn(async move { node.propose(Command::Put(put)).await });
         }
-        self.pause(2500..3500).await;
+        // Soon, because clients of the old leader do not renew their leases.
+        self.await_other_leader(leader).await;
+        self.pause(300..800).await;
         self.recover().await?;
         tokio::time::sleep(Duration::from_secs(7)).await;
         Ok(())

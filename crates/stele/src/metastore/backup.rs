@@ -10,6 +10,7 @@ use serde_json::json;
 use stele_engine::world::{Disk, Files};
 use stele_metastore::backup::{self, BackupFile, Chains, Target};
 
+use super::buckets;
 use super::commands::Connection;
 use super::render;
 use crate::output::{bytes, json_line, things};
@@ -42,7 +43,7 @@ pub enum Command {
 /// A location and the output format.
 #[derive(Args)]
 pub struct Place {
-    /// Directory or file:// URL of the backups.
+    /// Directory or URL (file://, s3://, az://, gs://) of the backups.
     #[arg(long, value_name = "DIR", env = "STELE_METASTORE_BACKUP", hide_env_values = true)]
     from: String,
     /// Print JSON instead of text.
@@ -85,11 +86,11 @@ pub fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Create { full, connection } => create(full, &connection),
         Command::List { place } => {
-            let chains = backup::list(&backup::open_location(&place.from)?)?;
+            let chains = backup::list(&*buckets::open_location(&place.from)?)?;
             list(&chains, place.json)
         }
         Command::Verify { place } => {
-            let (chains, end) = backup::verify(&backup::open_location(&place.from)?)?;
+            let (chains, end) = backup::verify(&*buckets::open_location(&place.from)?)?;
             let files = chains.chains.iter().map(|chain| chain.files().count() as u64);
             let files: u64 = files.sum();
             let text = format!(
@@ -163,9 +164,9 @@ impl Restore {
         let data = self.data.display();
         Disk.create_dir_all(&self.data).with_context(|| format!("--data {data}"))?;
         let dir = self.data.join(METASTORE_DIR);
-        let location = backup::open_location(&self.place.from)?;
+        let location = buckets::open_location(&self.place.from)?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let restoring = backup::restore(&location, target, &dir, self.new_cluster);
+        let restoring = backup::restore(&*location, target, &dir, self.new_cluster);
         let restored = runtime.block_on(restoring).with_context(|| self.place.from.clone())?;
         let backup::Restored { cluster_id, revision, oldest_revision, keys } = restored;
         let keys = u64::try_from(keys).unwrap_or(0);

@@ -4,6 +4,7 @@
 //! results; `status` and `members` show and lead the cluster.
 
 mod backup;
+pub mod buckets;
 mod commands;
 mod elect;
 mod history;

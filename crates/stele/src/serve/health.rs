@@ -148,6 +148,8 @@ fn metastore_reason(failure: &stele_metastore::Error) -> String {
                 .into()
         }
         stele_metastore::Error::Engine(cause) => store_reason(cause),
+        // These say what to do, or that there is nothing to do here.
+        removed @ stele_metastore::Error::Removed { .. } => removed.to_string(),
         other => format!("{other}; remove the cause and restart the server"),
     }
 }

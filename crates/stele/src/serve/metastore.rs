@@ -21,7 +21,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
-use stele_engine::world::World;
+use stele_engine::world::{BootClock, World};
 use stele_grpc::{Services, is_grpc};
 use stele_metastore::Node;
 use stele_metastore::auth::TokenKind;
@@ -40,6 +40,7 @@ use super::metrics;
 use super::peers::Peers;
 use super::settings::{ClusterId, EffectiveSettings, PartialSettings, Port, Size};
 use super::shares::Shares;
+use crate::metastore::buckets::open_location;
 
 /// The metastore's directory within the server's data directory.
 pub const DIR: &str = "metastore";
@@ -176,13 +177,15 @@ impl Metastore {
         address: SocketAddr,
     ) -> anyhow::Result<Metastore> {
         let dir = data_dir.path.join(DIR);
-        let world = World { files: Arc::new(ServerDisk), ..World::real() };
+        let world =
+            World { files: Arc::new(ServerDisk), clock: Arc::new(BootClock), ..World::real() };
         let mut node_settings = node::NodeSettings::new(dir.clone(), world);
         node_settings.sync = !data_dir.is_temporary();
         let MetastoreSettings { cluster, quota, retention, backup, slow_request, .. } =
             settings.metastore.clone();
         let (url, peers) = (settings.metastore.url.clone(), settings.metastore.peers.clone());
         node_settings.backup = backup;
+        node_settings.open_location = open_location;
         node_settings.slow_request = slow_request;
         node_settings.cluster_id = cluster.map(|id| id.0);
         let scheme = if settings.tls.is_some() { "https" } else { "http" };

@@ -82,14 +82,14 @@ impl Peers {
         node: &mut NodeSettings,
         client_urls: Vec<String>,
     ) -> anyhow::Result<()> {
-        let tls = match &self.tls {
+        let peer_tls = match &self.tls {
             None => None,
             Some((cert, key, ca)) => {
                 let (connector, acceptor) = tls::mutual(cert, key, ca)?;
                 Some(PeerTls { connector, acceptor })
             }
         };
-        let Ids { cluster, member, addresses } = self.ids(node, tls.as_ref()).await?;
+        let Ids { cluster, member, addresses } = self.ids(node, peer_tls.as_ref()).await?;
         if let Some(given) = node.cluster_id.filter(|id| *id != cluster) {
             bail!(
                 "--metastore-cluster {given:x} is not the id of --metastore-peers, which is \
@@ -100,7 +100,7 @@ impl Peers {
         let listener = TcpListener::bind(listen).await;
         let listener =
             listener.with_context(|| format!("listening for members on {}", self.listen))?;
-        let transport = Arc::new(PeerTransport::new(cluster, member, listener, tls));
+        let transport = Arc::new(PeerTransport::new(cluster, member, listener, peer_tls));
         let mut peers = PeerSettings::new(addresses, transport);
         peers.joining = self.joins;
         peers.published = Some(Published { name: self.roster.name().to_string(), client_urls });
@@ -111,12 +111,18 @@ impl Peers {
 
     /// Returns the ids of the cluster and of this member: those of its directory, those
     /// under which it was added, or those of a new cluster.
-    async fn ids(&self, node: &NodeSettings, tls: Option<&PeerTls>) -> anyhow::Result<Ids> {
+    async fn ids(&self, node: &NodeSettings, peer_tls: Option<&PeerTls>) -> anyhow::Result<Ids> {
         let roster = &self.roster;
         let stored = stored_identity(&node.dir, node.world.clone())?;
+        // Later, the member may have moved to another address.
+        if stored.is_none()
+            && let Some((cert, ..)) = &self.tls
+        {
+            tls::check_peer_certificate(cert, &roster.url().host)?;
+        }
         let addresses = || roster.members().map(|(id, _, url)| (id, url.to_string())).collect();
         if self.joins {
-            let found = discover(roster, tls).await;
+            let found = discover(roster, peer_tls).await;
             return match (stored, found) {
                 (Some(stored), found) => Ok(Ids {
                     cluster: stored.cluster_id,
@@ -132,7 +138,7 @@ impl Peers {
             };
         }
         if stored.is_none()
-            && let Ok(found) = discover(roster, tls).await
+            && let Ok(found) = discover(roster, peer_tls).await
         {
             found.check_new(roster)?;
         }

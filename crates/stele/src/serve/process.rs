@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use stele_grpc::offload;
+use stele_metastore::Error;
 
 use super::banner::{self, Audience};
 use super::data_dir::DataDir;
@@ -21,6 +22,8 @@ use crate::{Outcome, private};
 
 /// How long to wait for the remaining threads after everything else has finished.
 const THREADS_WAIT: Duration = Duration::from_secs(1);
+/// How often the server checks whether it is still a member.
+const REMOVAL_INTERVAL: Duration = Duration::from_millis(200);
 
 pub fn run(flags: Flags) -> anyhow::Result<Outcome> {
     start(&EffectiveSettings::resolve(flags)?, Audience::Everybody)
@@ -79,8 +82,31 @@ async fn serve(settings: &EffectiveSettings, audience: Audience) -> anyhow::Resu
         Server::start(settings, (store, objects), metastore, ports, dns, info.clone(), injector)
             .await?;
     banner::print_ready(audience, &info, settings.memory);
-    let signal = signals.first(&data_dir).await;
-    tracing::info!(signal, "shutting down");
-    server.shut_down(settings.shutdown_grace).await?;
+    let removed = tokio::select! {
+        signal = signals.first(&data_dir) => {
+            tracing::info!(signal, "shutting down");
+            None
+        }
+        error = removal(&server, &info) => {
+            tracing::error!(%error, "shutting down");
+            Some(error)
+        }
+    };
+    let closed = server.shut_down(settings.shutdown_grace).await;
+    // The group has failed with it, too.
+    removed.map_or(closed, |error| Err(error.into()))?;
     data_dir.remove_if_temporary()
+}
+
+/// Waits until a process that serves nothing but the metastore is no longer a member.
+async fn removal(server: &Server, info: &ServerInfo) -> Error {
+    loop {
+        if info.grpc.is_none()
+            && let Some(metastore) = &server.metastore
+            && let Some(error @ Error::Removed { .. }) = metastore.node().group().failure()
+        {
+            return error;
+        }
+        tokio::time::sleep(REMOVAL_INTERVAL).await;
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, anyhow, bail};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
@@ -58,6 +58,28 @@ pub fn mutual(cert: &Path, key: &Path, ca: &Path) -> anyhow::Result<(TlsConnecto
         .with_client_auth_cert(chain, secret)
         .with_context(pair)?;
     Ok((TlsConnector::from(Arc::new(connects)), TlsAcceptor::from(Arc::new(accepts))))
+}
+
+/// Refuses a certificate of this member that the others would refuse, because it is not
+/// for the host of its URL. A member that reaches the others without being reached by
+/// them could lead, and would leave them without answers.
+pub fn check_peer_certificate(cert: &Path, host: &str) -> anyhow::Result<()> {
+    let flag = "--metastore-peer-cert";
+    let chain = certificates(cert, flag)?;
+    let invalid = || format!("{flag} {}", cert.display());
+    let first = chain.first().context("a chain has a certificate")?;
+    let first = EndEntityCert::try_from(first).with_context(invalid)?;
+    let name = ServerName::try_from(host).with_context(|| format!("the host {host:?}"))?;
+    if first.verify_is_valid_for_subject_name(&name).is_err() {
+        let names: Vec<&str> = first.valid_dns_names().collect();
+        bail!(
+            "{flag} {} is not for {host}, the host of this member in --metastore-peers, but for \
+             {}: the others would refuse it",
+            cert.display(),
+            if names.is_empty() { "other addresses".to_string() } else { names.join(", ") }
+        );
+    }
+    Ok(())
 }
 
 /// Returns the DNS names of the server's certificate.

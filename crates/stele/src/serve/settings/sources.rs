@@ -109,7 +109,7 @@ pub struct PartialSettings {
     /// 4GiB]
     #[arg(long, value_name = "SIZE", env = "STELE_METASTORE_HISTORY")]
     pub metastore_history: Option<Size>,
-    /// Directory or file:// URL for backups of the metastore
+    /// Directory or URL (file://, s3://, az://, gs://) for backups of the metastore
     #[arg(long, value_name = "DIR", env = "STELE_METASTORE_BACKUP")]
     pub metastore_backup: Option<String>,
     /// How often to back up the metastore; 0s for only on request [default: 60m]

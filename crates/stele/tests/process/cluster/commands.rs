@@ -11,7 +11,7 @@ use super::members::{Members, NAMES, until};
 use crate::support::{Commands, command};
 
 /// Commands to one member.
-struct Member(u16);
+pub struct Member(pub u16);
 
 impl Commands for Member {
     fn command(&self, args: &[&str]) -> Command {
@@ -23,7 +23,7 @@ impl Commands for Member {
 
 impl Member {
     /// Returns the members as `status` has them, and its exit code.
-    fn status(&self) -> (Vec<Value>, Option<i32>) {
+    pub fn status(&self) -> (Vec<Value>, Option<i32>) {
         let output = self.run(&["status", "--json"]);
         let status: Value = serde_json::from_slice(&output.stdout).unwrap();
         (status["members"].as_array().unwrap().clone(), output.status.code())

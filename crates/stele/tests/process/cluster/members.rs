@@ -91,6 +91,18 @@ impl Members {
         start
     }
 
+    /// Returns the command that starts a member which has been added to the cluster.
+    pub fn command_to_join(&self, name: &str, peer_port: u16, client_port: u16) -> Command {
+        let members = format!("{},{name}=http://127.0.0.1:{peer_port}", self.members);
+        let mut start = command(&["metastore", "serve", "--name", name]);
+        start
+            .arg("--data-dir")
+            .arg(self.dir.path().join(name))
+            .args(["--initial-cluster", &members, "--initial-cluster-state", "existing"])
+            .args(["--listen-client-urls", &format!("http://127.0.0.1:{client_port}")]);
+        start
+    }
+
     fn full_disk_file(&self, member: usize) -> std::path::PathBuf {
         self.dir.path().join(format!("{}-is-full", NAMES[member]))
     }
@@ -104,6 +116,12 @@ impl Members {
     pub fn restart(&mut self, member: usize) {
         assert!(self.running[member].is_none());
         self.running[member] = Some(Server::spawn(self.command(member)));
+    }
+
+    /// Starts a member that listens for the others on another port, without a proxy.
+    pub fn restart_at(&mut self, member: usize, peer_port: u16) {
+        self.peer_ports[member] = peer_port;
+        self.restart(member);
     }
 
     /// Kills a member with kill -9.

@@ -207,3 +207,32 @@ async fn a_directory_with_files_of_tables_is_refused_with_a_store_and_gc_without
     let stored = Stored { server: Server::with_data(&data, &[]), variables: Vec::new() };
     stored.check(3).await;
 }
+
+#[tokio::test]
+async fn backups_of_the_metastore_go_to_a_bucket_and_are_restored_from_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let s3d = S3d::start(&dir.path().join("s3"), BUCKET);
+    let (variables, place) = (s3d.variables(), "s3://stele/some/backups");
+    let data = dir.path().join("data");
+    let mut start = command(&["serve", "--grpc-port", "0", "--http-port", "0"]);
+    start.args(["--data", data.to_str().unwrap(), "--metastore-port", "0"]);
+    start.args(["--metastore-backup", place]).envs(variables.iter().cloned());
+    let server = Server::spawn(start);
+    let run = |args: &[&str]| {
+        let mut metastore = command(&["metastore"]);
+        metastore.args(args).env("STELE_METASTORE", server.address("metastore"));
+        let output = metastore.envs(variables.iter().cloned()).output().unwrap();
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    run(&["put", "a", "1"]);
+    assert!(run(&["backup", "create"]).contains("full"));
+    run(&["put", "b", "2"]);
+    assert!(run(&["backup", "create"]).contains("delta"));
+    assert_eq!(run(&["backup", "list", "--from", place]).lines().count(), 2);
+    assert!(run(&["backup", "verify", "--from", place]).starts_with("sound: 2 files"));
+    let new = dir.path().join("new");
+    let new = new.to_str().unwrap();
+    assert!(run(&["restore", "--from", place, "--data", new]).contains("restored 2 keys"));
+    assert!(server.terminate().status.success());
+}
