@@ -1,7 +1,7 @@
 //! The server's log: on standard error, as text or as JSON.
 
 use std::env;
-use std::io::{self, IsTerminal};
+use std::io;
 
 use anyhow::Context;
 use tracing_subscriber::EnvFilter;
@@ -26,8 +26,7 @@ pub fn start(filter: Option<&str>, format: LogFormat) -> anyhow::Result<()> {
     };
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal());
+        .with_writer(io::stderr);
     match format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().flatten_event(true).init(),

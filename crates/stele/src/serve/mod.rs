@@ -7,7 +7,7 @@
 //! memory as they arrive (`request`), it is counted and bounded (`call`, `limits`,
 //! `metrics`), carries the name in its client's certificate (`common_name`), and one of the `services` answers it (`definitions` changes locality groups); some only to an `operator`. Shutdown
 //! (`shutdown`): calls finish and the store is closed. People see the state of the server
-//! on pages (`http`, `status`, `tablets_page`). Expired backups and deleted tables are
+//! on pages (`http`, `status`, `tablets_page`); every port describes all (`ports_page`). Expired backups and deleted tables are
 //! removed in the background (`expiry`), and schemas are checked (`schema_check`).
 
 mod banner;
@@ -38,6 +38,7 @@ mod object_store;
 mod operator;
 mod outgoing;
 mod peers;
+mod ports_page;
 mod process;
 mod request;
 mod resident;
