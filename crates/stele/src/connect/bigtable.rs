@@ -75,7 +75,8 @@ impl BigtableServer {
         let chosen = self.chosen()?;
         let context = chosen.context.as_ref();
         let tls = self.tls.or(context);
-        let of_context = |value: fn(&Context) -> &Option<String>| context.and_then(|it| value(it).clone());
+        let of_context =
+            |value: fn(&Context) -> &Option<String>| context.and_then(|it| value(it).clone());
         let project = self.project.clone().or(of_context(|it| &it.project));
         let instance = self.instance.clone().or(of_context(|it| &it.instance));
         let project = project.as_deref().unwrap_or(PROJECT);

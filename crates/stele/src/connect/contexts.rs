@@ -38,7 +38,8 @@ pub struct Context {
 impl Contexts {
     /// Returns the path of the file, if the environment has a home directory.
     pub fn path() -> Option<PathBuf> {
-        let of = |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let of =
+            |name: &str| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let config = of("XDG_CONFIG_HOME").or_else(|| Some(of("HOME")?.join(".config")))?;
         Some(config.join("stele").join("config.toml"))
     }
@@ -128,7 +129,10 @@ mod tests {
         let contexts = Contexts { current: Some("laptop".into()), all };
         let read: Contexts = toml::from_str(&contexts.text()).unwrap();
         assert_eq!(read, contexts);
-        assert_eq!(toml::from_str::<Contexts>(&Contexts::default().text()).unwrap(), Contexts::default());
+        assert_eq!(
+            toml::from_str::<Contexts>(&Contexts::default().text()).unwrap(),
+            Contexts::default()
+        );
         let missing = contexts.get("desktop").unwrap_err().to_string();
         assert!(missing.contains("a.b c, laptop"), "{missing}");
     }

@@ -27,9 +27,9 @@ const RESPONSE_BYTES_MAX: usize = 1 << 20;
 #[command(next_help_heading = "Server")]
 pub struct HttpServer {
     #[command(flatten)]
-    server: ServerArgs,
+    pub server: ServerArgs,
     #[command(flatten)]
-    tls: TlsFiles,
+    pub tls: TlsFiles,
 }
 
 impl HttpServer {

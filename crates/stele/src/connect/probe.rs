@@ -70,8 +70,9 @@ pub fn probe(address: &Address, port: u16, tls: Option<Arc<ClientConfig>>) -> Fo
     );
     let answer = match (address.secure, tls) {
         (false, _) => exchange(stream, &request, deadline),
-        (true, Some(tls)) => secured(address, stream, tls)
-            .and_then(|stream| exchange(stream, &request, deadline)),
+        (true, Some(tls)) => {
+            secured(address, stream, tls).and_then(|stream| exchange(stream, &request, deadline))
+        }
         (true, None) => return Found::Other,
     };
     answer.map_or(Found::Other, |answer| classify(&answer))
@@ -161,7 +162,8 @@ mod tests {
 
     #[test]
     fn a_port_is_known_by_its_answer() {
-        let stele = b"HTTP/1.1 200 OK\r\nA: b\r\n\r\n{\"stele\":\"0.1.0\",\"this\":\"http\",\"grpc\":7}";
+        let stele =
+            b"HTTP/1.1 200 OK\r\nA: b\r\n\r\n{\"stele\":\"0.1.0\",\"this\":\"http\",\"grpc\":7}";
         let Found::Stele(ports) = found(stele) else { panic!("not recognised") };
         assert_eq!((ports.answered(), ports.grpc), (Some(Service::Http), Some(7)));
         assert_eq!(ports.of(Service::Metastore), None);

@@ -95,6 +95,11 @@ impl Target {
 }
 
 impl ServerArgs {
+    /// Returns the arguments that name a context, or nothing.
+    pub fn of_context(context: Option<String>) -> ServerArgs {
+        ServerArgs { context, ..ServerArgs::default() }
+    }
+
     /// Chooses the server. Of the variables of single services, `own` is preferred.
     pub fn choose(&self, own: &[&str]) -> anyhow::Result<Chosen> {
         if let Some(typed) = &self.server {
@@ -112,7 +117,7 @@ impl ServerArgs {
         let (mine, others): (Vec<_>, Vec<_>) =
             VARIABLES.iter().partition(|(name, _)| own.contains(name));
         for (name, _) in mine.into_iter().chain(others) {
-            let is_own = own.contains(name);
+            let is_own = own.iter().any(|one| one == name);
             if let Some(typed) = variable(name).filter(|typed| is_own || typed != GOOGLE) {
                 return Ok(Chosen { typed, source: Source::Variable(name), context: None });
             }
@@ -171,17 +176,11 @@ fn in_context(contexts: &Contexts, name: &str) -> anyhow::Result<Chosen> {
 
 /// Finds the port of a service at an address as typed. Asks the port if it may be that of
 /// another service.
-fn find(
-    chosen: &Chosen,
-    typed: &str,
-    service: Service,
-    tls: &TlsFiles,
-) -> anyhow::Result<Target> {
-    let mut address = Address::parse(typed)
-        .map_err(|error| anyhow::anyhow!("{}: {error}", chosen.source))?;
+fn find(chosen: &Chosen, typed: &str, service: Service, tls: &TlsFiles) -> anyhow::Result<Target> {
+    let mut address =
+        Address::parse(typed).map_err(|error| anyhow::anyhow!("{}: {error}", chosen.source))?;
     address.secure |= !typed.contains("://") && tls.is_given();
-    let target =
-        |port: u16| Target { secure: address.secure, authority: address.authority(port) };
+    let target = |port: u16| Target { secure: address.secure, authority: address.authority(port) };
     let Some(port) = address.port.filter(|port| *port != service.default_port()) else {
         return Ok(target(service.default_port()));
     };
@@ -229,10 +228,7 @@ fn derived(ports: &Ports, at: &Address, given: u16, service: Service) -> anyhow:
     };
     // A port that is forwarded says nothing about how the others are.
     if answered.is_some_and(|answered| ports.of(answered) != Some(given)) {
-        bail!(
-            "{place}, forwarded from another; pass the {} port with --server",
-            service.name()
-        );
+        bail!("{place}, forwarded from another; pass the {} port with --server", service.name());
     }
     Ok(port)
 }
@@ -262,11 +258,8 @@ mod tests {
 
     #[test]
     fn default_ports_are_not_asked_for() {
-        let chosen = |typed: &str| Chosen {
-            typed: typed.into(),
-            source: Source::Default,
-            context: None,
-        };
+        let chosen =
+            |typed: &str| Chosen { typed: typed.into(), source: Source::Default, context: None };
         let tls = TlsFiles::default();
         for (typed, service, expected) in [
             ("db", Service::Grpc, "db:8086"),

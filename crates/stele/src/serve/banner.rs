@@ -166,7 +166,11 @@ mod tests {
         let tls = ServerInfo { tls: true, ..info("0.0.0.0:1") };
         let encrypted = banner(&tls, Size(1 << 30));
         assert!(encrypted.contains("export STELE_SERVER=https://127.0.0.1:1\n"), "{encrypted}");
-        let metastore = ServerInfo { grpc: None, metastore: Some("[::]:7".parse().unwrap()), ..info("0.0.0.0:1") };
+        let metastore = ServerInfo {
+            grpc: None,
+            metastore: Some("[::]:7".parse().unwrap()),
+            ..info("0.0.0.0:1")
+        };
         assert_eq!(export(&metastore).unwrap(), "STELE_SERVER=[::1]:7");
         assert!(encrypted.contains("without authentication"), "{encrypted}");
         let certified = banner(&ServerInfo { client_certificates: true, ..tls }, Size(1 << 30));

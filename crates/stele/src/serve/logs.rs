@@ -24,9 +24,7 @@ pub fn start(filter: Option<&str>, format: LogFormat) -> anyhow::Result<()> {
             .and_then(|filter| EnvFilter::try_new(with_quiet_libraries(&filter)).ok())
             .unwrap_or_else(|| EnvFilter::new(with_quiet_libraries(DEFAULT))),
     };
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     match format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().flatten_event(true).init(),

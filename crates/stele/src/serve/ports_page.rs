@@ -39,9 +39,7 @@ pub fn of_grpc(info: &ServerInfo) -> Router {
     };
     let text = format!("this port speaks gRPC, which needs HTTP/2; {console}\n");
     let notice = async move || (StatusCode::NOT_FOUND, text.clone());
-    router(info, "grpc")
-        .fallback(notice)
-        .layer(axum::middleware::map_response(close))
+    router(info, "grpc").fallback(notice).layer(axum::middleware::map_response(close))
 }
 
 /// Closes the connection after the response: nothing else is served on it.

@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use super::call::Calls;
 use super::connections::{Acceptor, Pages, Protocol};
+use super::console;
 use super::expiry;
 use super::health::{Components, Reporters};
 use super::http::{self, PageState};
@@ -92,18 +93,30 @@ impl Server {
             Some(injector) => services.with_intercept(injector),
             None => services,
         };
+        let metastore_services = match &metastore {
+            Some(metastore) => Some(metastore.services().await),
+            None => None,
+        };
+        let console = console::start(
+            &state,
+            settings.console,
+            grpc.clone(),
+            metastore_services.as_ref().map(|(services, _)| services.clone()),
+            &tasks,
+        );
         let grpc = Protocol::Grpc(Calls::new(with_faults(grpc), metrics, phases));
         let sites = Arc::new(settings.sites()?);
         let http1 = Pages { router: sites.guard(ports_page::of_grpc(&info)), metrics };
         let router = http::router(state).merge(inject::router(injector.clone()));
-        let router = router.merge(describe("http"));
+        let router = router.merge(describe("http")).merge(console.unwrap_or_default());
         let router = sites.guard(router.merge(services::traces(&api, shares.traces)));
         let http = Protocol::Http(Pages { router, metrics });
         let permits = Arc::new(Semaphore::new(listen::connections_max()));
         let mut served = vec![(ports.grpc, grpc, &metrics.grpc), (ports.http, http, &metrics.http)];
         let mut health = Reporters { tables: reporter, metastore: None };
-        if let Some(metastore) = &metastore {
-            let (services, reporter) = metastore.services().await;
+        if let Some(metastore) = &metastore
+            && let Some((services, reporter)) = metastore_services
+        {
             health.metastore = Some(reporter);
             let calls = Calls::new(with_faults(services), metrics, phases);
             let json = JsonCalls { metrics, phases };
