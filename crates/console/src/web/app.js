@@ -38,7 +38,7 @@ async function follow() {
   keys = {};
   document.body.dataset.page = "";
   if (!pattern) {
-    main.replaceChildren(failed({ kind: "not_found", message: `There is no page ${path}.` }));
+    main.replaceChildren(failed({ kind: "not_found", message: `There is no page ${path}.` }, null, "h1"));
     document.body.dataset.page = "failed";
     return;
   }
@@ -62,7 +62,7 @@ async function follow() {
     document.body.dataset.page = section;
   } catch (error) {
     if (mine !== shown) return;
-    main.replaceChildren(failed(error, follow));
+    main.replaceChildren(failed(error, follow, "h1"));
     document.body.dataset.page = "failed";
   }
 }

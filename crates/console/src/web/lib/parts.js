@@ -11,7 +11,7 @@ export function h(name, properties = {}, ...children) {
     else if (key.includes("-") || key === "role" || key === "for" || key === "list") created.setAttribute(key, value);
     else created[key] = value;
   }
-  created.append(...children.flat(3).filter((child) => child !== undefined && child !== null && child !== false));
+  created.append(...children.flat(9).filter((child) => child !== undefined && child !== null && child !== false));
   return created;
 }
 
@@ -106,7 +106,7 @@ export function crumbs(...links) {
 
 export function table(columns, rows) {
   const number = (column) => (column.number ? "number" : column.mono ? "mono" : "");
-  const header = h("tr", {}, columns.map((column) => h("th", { class: number(column), scope: "col" }, column.name)));
+  const header = h("tr", {}, columns.map((column) => h("th", { class: column.number && "number", scope: "col" }, column.name)));
   const body = rows.map((row) => h("tr", {}, columns.map((column) => h("td", { class: number(column) }, column.show(row)))));
   return h("div", { class: "scroll", tabIndex: 0, role: "group", "aria-label": "table" }, h("table", {}, h("thead", {}, header), h("tbody", {}, body)));
 }

@@ -12,7 +12,6 @@ export class Rows {
   constructor(label, { fill, more, open }) {
     Object.assign(this, { fill, more, open, items: [], current: -1, drawn: new Map(), asking: false, ended: false });
     this.space = h("div", { class: "rows", role: "presentation" });
-    this.end = h("div", { class: "list-end", role: "presentation" });
     this.box = h("div", { class: "list", tabIndex: 0, role: "listbox", "aria-label": label }, this.space);
     this.box.addEventListener("scroll", () => this.draw(), { passive: true });
     this.box.addEventListener("keydown", (event) => this.key(event));
@@ -108,7 +107,7 @@ export class Split {
 
   show(title, ...children) {
     const close = h("button", { class: "close", title: "close (Esc)", "aria-label": "close", onclick: () => this.close() }, "×");
-    this.detail.replaceChildren(h("header", {}, h("h2", {}, title), close), ...children.flat(2).filter(Boolean));
+    this.detail.replaceChildren(h("header", {}, h("h2", {}, title), close), ...children.flat(9).filter(Boolean));
     this.detail.hidden = false;
     this.detail.scrollTop = 0;
   }

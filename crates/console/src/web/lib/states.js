@@ -27,8 +27,9 @@ const titles = {
   busy: "Too much at once",
 };
 
-export function failed(error, again) {
+// `heading` is "h1" if the state is all that a page shows.
+export function failed(error, again, heading = "h2") {
   const retry = h("div", { class: "actions" }, again && h("button", { onclick: again }, "try again"), h("a", { class: "button", href: "/" }, "overview"));
   const quiet = error.kind === "off" || error.kind === "not_found";
-  return h("section", { class: `state ${quiet ? "" : "failed"}`, role: "alert" }, h("h2", {}, titles[error.kind] ?? "That failed"), h("p", {}, error.message), retry);
+  return h("section", { class: `state ${quiet ? "" : "failed"}`, role: "alert" }, h(heading, {}, titles[error.kind] ?? "That failed"), h("p", {}, error.message), retry);
 }

@@ -126,13 +126,11 @@ async function keys(place) {
   }
 
   const crumb = shown(prefix).split("/").slice(0, -1);
-  const path = crumb.map((name, index) => [name || "/", link({ prefix: `${crumb.slice(0, index + 1).join("/")}/`, search: "" })]);
+  const path = crumb.map((name, index) => [name, link({ prefix: `${crumb.slice(0, index + 1).join("/")}/`, search: "" })]).filter(([name]) => name);
   const folders = top.entries.map((entry) => [entry, shown(bytesOf(entry, "prefix"))]).filter(([, name]) => name.endsWith("/") && name !== shown(prefix));
   const chips = folders.length > 0 && h("div", { class: "folders", role: "group", "aria-label": "prefixes", tabIndex: 0 }, folders.map(([entry, name]) => h("a", { class: "chip", href: link({ prefix: name }) }, name.slice(shown(prefix).length), h("small", {}, count(entry.keys)))));
 
   const nothing = search || prefix.length || revision ? empty("No key here", revision ? `There was none at revision ${count(revision)}.` : "No key has this prefix and passes the search.") : empty("No keys yet", "Put one:", ["stele metastore put /config/colour green", "etcdctl put /config/colour green"]);
-  const list = h("div", { class: "split" });
-  list.replaceWith(split.box);
   const box = h(
     "div",
     { class: "page full" },
@@ -213,7 +211,7 @@ function lock({ holders, waiters }) {
     table(
       [
         { name: "lease", mono: true, show: (it) => it.lease },
-        { name: "", show: (it) => `${it.token === undefined ? "waits" : "holds"}${it.shared ? ", shared" : ""}` },
+        { name: "role", show: (it) => `${it.token === undefined ? "waits" : "holds"}${it.shared ? ", shared" : ""}` },
         { name: "token", number: true, show: (it) => (it.token === undefined ? "" : count(it.token)) },
       ],
       [...holders, ...waiters],

@@ -3,7 +3,7 @@
 
 import { address, get, post } from "/console/lib/api.js";
 import { bytesOf, fieldOf, shown, typed, valueBox } from "/console/lib/bytes.js";
-import { ago, bytes, copyAs, crumbs, h, head, quoted, toast, when } from "/console/lib/parts.js";
+import { ago, bytes, copyAs, crumbs, h, head, many, quoted, toast, when } from "/console/lib/parts.js";
 import { Rows, Split } from "/console/lib/rows.js";
 import { empty, failed } from "/console/lib/states.js";
 import { tabs } from "/console/pages/table.js";
@@ -29,6 +29,7 @@ export async function show(place) {
 
   const rows = new Rows(`rows of ${id}`, { fill, more, open: (row) => open(row) });
   const split = new Split(rows);
+  const about = h("span", { class: "soft", role: "status" });
   let after = null;
   let total = 0;
   take(first);
@@ -37,8 +38,7 @@ export async function show(place) {
     after = page.more ? bytesOf(page, "after") : null;
     total += page.rows.length;
     rows.add(page.rows, !page.more);
-    rows.end.textContent = "";
-    about.textContent = page.more ? `${total.toLocaleString("en")} rows so far` : total === 1 ? "1 row" : `${total.toLocaleString("en")} rows`;
+    about.textContent = `${many(total, "row")}${page.more ? " so far" : ""}`;
   }
 
   async function more() {
@@ -179,8 +179,6 @@ export async function show(place) {
     curl: () => `curl '${location.origin}/console/v1${address("/rows", { table: parts.join("/"), ...query() })}'`,
   };
 
-  const about = h("span", { class: "soft", role: "status" });
-  about.textContent = first.more ? `${first.rows.length} rows so far` : first.rows.length === 1 ? "1 row" : `${first.rows.length} rows`;
   const form = filters(place, path);
   const isFiltered = Object.values(args).some(Boolean);
   const nothing = isFiltered

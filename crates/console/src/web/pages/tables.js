@@ -51,7 +51,7 @@ function listed(tables, largest) {
       { name: "project / instance", show: (it) => (it.path && !it.system ? `${it.path[0]} / ${it.path[1]}` : "") },
       { name: "tablets", number: true, show: (it) => count(it.tablets) },
       { name: "on disk", number: true, show: meter },
-      { name: "", show: (it) => (it.path && !it.system ? h("a", { href: path(it) }, "families and tablets") : h("span", { class: "soft" }, "of a service")) },
+      { name: "more", show: (it) => (it.path && !it.system ? h("a", { href: path(it) }, "families and tablets") : h("span", { class: "soft" }, "of a service")) },
     ],
     tables,
   );
