@@ -117,7 +117,7 @@ impl ServerArgs {
         let (mine, others): (Vec<_>, Vec<_>) =
             VARIABLES.iter().partition(|(name, _)| own.contains(name));
         for (name, _) in mine.into_iter().chain(others) {
-            let is_own = own.iter().any(|one| *one == *name);
+            let is_own = own.contains(&name);
             if let Some(typed) = variable(name).filter(|typed| is_own || typed != GOOGLE) {
                 return Ok(Chosen { typed, source: Source::Variable(name), context: None });
             }

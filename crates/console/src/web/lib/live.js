@@ -3,6 +3,7 @@
 
 import { at } from "./parts.js";
 
+const REFUSED_MS = 10_000;
 let source = null;
 let wanted = null;
 let paused = false;
@@ -18,7 +19,10 @@ function connect() {
   }
   mine.addEventListener("open", () => dispatchEvent(new CustomEvent("stele:here")));
   mine.addEventListener("error", () => {
-    if (source === mine && mine.readyState !== EventSource.OPEN) dispatchEvent(new CustomEvent("stele:away"));
+    if (source !== mine) return;
+    // The browser connects again by itself, unless the server has refused the stream.
+    if (mine.readyState === EventSource.CONNECTING) dispatchEvent(new CustomEvent("stele:away"));
+    else setTimeout(() => source === mine && connect(), REFUSED_MS);
   });
 }
 
