@@ -24,7 +24,7 @@ const MODULES = ['lib/bytes.js', 'lib/chart.js', 'lib/rows.js', ...['calls', 'ca
 const TABLE = '/tables/stele/stele/users';
 const PAGES = {
   overview: '/', tables: '/tables', table: TABLE, rows: `${TABLE}/rows?prefix=de%3A`, calls: '/calls', metastore: '/metastore?prefix=%2Fconfig%2F',
-  leases: '/metastore/leases', members: '/metastore/members', names: '/names', name: '/names/services', catalogues: '/catalogues', catalogue: '/catalogues/1%3A2', missing: '/metastore/nosuch',
+  leases: '/metastore/leases', members: '/metastore/members', names: '/names', name: '/names/services', catalogues: '/catalogues', catalogue: '/catalogues/6900000000000001%3A2', missing: '/metastore/nosuch',
 };
 
 // Runs a command against the server, which it finds by its HTTP port.
@@ -58,11 +58,11 @@ async function fillServices(server) {
     await stele(server, 'metastore', 'put', key, value);
   }
   await stele(server, 'metastore', 'put', '/config/colour', 'green');
-  await stele(server, 'metastore', 'delete', '/jobs/1');
+  await stele(server, 'metastore', 'del', '/jobs/1');
   await stele(server, 'name', 'mount', 'services/web', '10.0.0.7:80');
-  await stele(server, 'name', 'mount', 'services/db', '10.0.0.8:5432', '--ttl', '600');
-  await stele(server, 'catalogue', 'create', '1:2');
-  await stele(server, 'catalogue', 'put', '1:2', 'colour=green', 'shape=round');
+  await stele(server, 'name', 'mount', 'services/db', '10.0.0.8:5432', '--ttl', '10m');
+  await stele(server, 'catalogue', 'create', 'i|1:2');
+  await stele(server, 'catalogue', 'put', 'i|1:2', 'colour=green', 'shape=round');
 }
 
 describe('the console', { timeout: 600_000 }, () => {
@@ -199,7 +199,7 @@ describe('the console', { timeout: 600_000 }, () => {
     await stele(server, 'metastore', 'put', '/config/live', 'yes');
     await browser.until(`document.querySelectorAll('.list .row').length === 5`);
     await shot('metastore-live');
-    await stele(server, 'metastore', 'delete', '/config/live');
+    await stele(server, 'metastore', 'del', '/config/live');
     await browser.until(`document.querySelectorAll('.list .row').length === 4`);
     await browser.key('ArrowDown');
     await browser.key('Enter');

@@ -2,6 +2,7 @@
 
 use axum::extract::{RawQuery, State};
 use serde_json::{Map, Value, json};
+use stele_catalogue::Fid;
 use stele_catalogue::proto::catalogues_client::CataloguesClient;
 use stele_catalogue::proto::{self as api, Flag};
 use stele_grpc::Transport;
@@ -96,24 +97,14 @@ pub async fn records(State(console): State<Console>, RawQuery(query): RawQuery) 
     Ok(Json(Value::Object(answer)))
 }
 
-/// Formats the id of a catalogue as the command line does: two numbers in hex.
+/// Formats an id as the command line does.
 fn format_fid(fid: &[u8]) -> String {
-    match <[u8; 16]>::try_from(fid) {
-        Ok(bytes) => {
-            let fid = u128::from_be_bytes(bytes);
-            format!("{:x}:{:x}", (fid >> 64) as u64, fid as u64)
-        }
-        Err(_) => String::new(),
-    }
+    Fid::from_wire(fid).map(|fid| fid.to_string()).unwrap_or_default()
 }
 
 fn parse_fid(text: &[u8]) -> Result<Vec<u8>, Failure> {
-    let text = std::str::from_utf8(text).unwrap_or_default();
-    let parsed = text.split_once(':').and_then(|(high, low)| {
-        let half = |text: &str| u64::from_str_radix(text, 16).ok();
-        Some([half(high)?.to_be_bytes(), half(low)?.to_be_bytes()].concat())
-    });
-    parsed.ok_or_else(|| Failure::invalid(format!("invalid catalogue {text:?}: expected HEX:HEX")))
+    let fid = std::str::from_utf8(text).unwrap_or_default().parse::<Fid>();
+    fid.map(|fid| fid.bytes().to_vec()).map_err(|error| Failure::invalid(error.to_string()))
 }
 
 #[cfg(test)]
@@ -121,11 +112,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_two_numbers_in_hex() {
-        let fid = parse_fid(b"1:2f").unwrap();
-        assert_eq!((fid.len(), format_fid(&fid)), (16, "1:2f".into()));
-        for wrong in ["", "1", "x:1", "1:2:3"] {
-            assert!(parse_fid(wrong.as_bytes()).is_err(), "{wrong}");
-        }
+    fn an_id_is_read_in_both_forms_and_shown_in_one() {
+        let fid = parse_fid(b"i|1:2").unwrap();
+        assert_eq!((fid.len(), format_fid(&fid)), (16, "6900000000000001:2".into()));
+        assert_eq!(parse_fid(b"6900000000000001:2").unwrap(), fid);
+        assert!(parse_fid(b"x").is_err() && parse_fid(b"\xff").is_err());
     }
 }

@@ -168,3 +168,13 @@ fn log_warnings() {
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flags_of_all_commands_fit_together() {
+        Cli::command().debug_assert();
+    }
+}

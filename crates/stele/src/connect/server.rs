@@ -35,13 +35,24 @@ const HERE: &str = "127.0.0.1";
 pub struct ServerArgs {
     /// Server: host, host:port with any of its ports, or https://host:port for TLS
     /// [default: $STELE_SERVER, else the context in use, else this machine]
-    #[arg(long, value_name = "HOST:PORT", aliases = ["endpoint", "root", "http"], verbatim_doc_comment)]
+    #[arg(
+        id = "server-address",
+        long = "server",
+        value_name = "HOST:PORT",
+        aliases = ["endpoint", "root", "http"],
+        verbatim_doc_comment
+    )]
     server: Option<String>,
     /// Use the server of this context; see `stele context`.
-    #[arg(long, value_name = "NAME", conflicts_with = "server")]
+    #[arg(
+        id = "server-context",
+        long = "context",
+        value_name = "NAME",
+        conflicts_with = "server-address"
+    )]
     context: Option<String>,
     /// Show on standard error which server is used, and why.
-    #[arg(short, long)]
+    #[arg(id = "server-verbose", short = 'v', long = "verbose")]
     verbose: bool,
 }
 

@@ -293,7 +293,12 @@ impl Host for Observed {
                 "total_bytes": disk.f_blocks * disk.f_frsize,
             })
         });
+        let objects = self.state.components.objects.as_ref().map(|objects| {
+            let (bytes, limit) = objects.cached_bytes();
+            json!({"cache_bytes": bytes, "cache_limit_bytes": limit})
+        });
         json!({
+            "objects": objects,
             "resident_bytes": process.resident_bytes,
             "threads": process.threads,
             "memory_bytes": stats.memory_used_bytes,

@@ -100,6 +100,7 @@ function storage(gauges) {
       ["cells in memory", meter(gauges.memory_bytes, gauges.memory_limit_bytes)],
       ["cached blocks", meter(gauges.cache_bytes, gauges.cache_limit_bytes)],
       ["disk", disk && meter(disk.total_bytes - disk.free_bytes, disk.total_bytes)],
+      ["cache of the object store", gauges.objects && meter(gauges.objects.cache_bytes, gauges.objects.cache_limit_bytes)],
       ["tablets", count(gauges.tablets)],
       ["files", `${count(gauges.fragments)}, ${bytes(gauges.fragment_bytes)}`],
       ["longest chain", `${gauges.chain_longest} runs`],
