@@ -33,7 +33,8 @@ const stele = (server, ...args) => run(process.env.STELE_BIN ?? 'stele', [...arg
 async function api(server, page, body, headers = {}) {
   const options = body && { method: 'POST', headers: { 'content-type': 'application/json', origin: server.url, ...headers }, body: JSON.stringify(body) };
   const response = await fetch(`${server.url}/console/v1${page}`, options);
-  return { status: response.status, body: await response.json() };
+  const text = await response.text();
+  return { status: response.status, body: text.startsWith('{') ? JSON.parse(text) : text };
 }
 
 const set = (server, key, family, qualifier, value, seen = null) => api(server, '/row', { table: 'stele/stele/users', key, family, qualifier, value, seen });

@@ -28,7 +28,8 @@ export class Spark {
     this.samples = samples;
     const last = samples.at(-1);
     const now = last ? this.read(last) : [null];
-    this.value.replaceChildren(...now.flatMap((number, index) => [index ? h("small", {}, " ") : "", this.show(number), this.names[index] ? h("small", {}, this.names[index]) : ""]));
+    const text = (number) => (number === null ? "–" : this.show(number));
+    this.value.replaceChildren(...now.flatMap((number, index) => [index ? h("small", {}, " ") : "", text(number), this.names[index] ? h("small", {}, this.names[index]) : ""]));
     const to = last?.at ?? 0;
     const top = Math.max(1e-9, ...samples.flatMap((sample) => this.read(sample).map((number) => number ?? 0)));
     const x = (sample) => WIDTH - ((to - sample.at) * WIDTH) / SECONDS;
@@ -53,7 +54,7 @@ export class Spark {
     const near = this.samples.reduce((best, sample) => (Math.abs(sample.at - time) < Math.abs(best.at - time) ? sample : best), last);
     const position = WIDTH - ((last.at - near.at) * WIDTH) / SECONDS;
     this.svg.append(svg("line", { x1: position, x2: position, y1: 0, y2: HEIGHT }));
-    const texts = this.read(near).map((number, index) => `${this.show(number)} ${this.names[index] ?? ""}`);
+    const texts = this.read(near).map((number, index) => `${number === null ? "–" : this.show(number)} ${this.names[index] ?? ""}`);
     tip.textContent = `${new Date(near.at * 1000).toLocaleTimeString("en-GB")} · ${texts.join(" · ")}`;
     tip.hidden = false;
     tip.style.left = `${Math.max(4, Math.min(event.clientX + 12, innerWidth - tip.offsetWidth - 8))}px`;
