@@ -6,7 +6,6 @@ import { listen } from "/console/lib/live.js";
 import { bytes, count, h, head, micros, rate, span, table } from "/console/lib/parts.js";
 
 const SAMPLES_MAX = 900;
-const NAMES = { failure: "failure", warning: "warning", note: "note" };
 
 export async function show() {
   const data = await get("/overview");
@@ -24,8 +23,8 @@ export async function show() {
   const draw = () => charts.forEach((chart) => chart.draw(samples));
   const attention = h("section", { class: "panel", "aria-label": "needs attention" });
   const showAttention = (all) => {
-    const items = all.map(({ level, text, link }) => h("li", { class: level }, h("b", {}, NAMES[level]), h("span", {}, text, link ? [" ", h("a", { href: link }, "look")] : "")));
-    attention.replaceChildren(h("h2", {}, "Needs attention"), items.length ? h("ul", { class: "attention" }, items) : h("p", { class: "soft", style: undefined }, "Nothing. Reads, writes and background work go on as they should."));
+    const items = all.map(({ level, text, link }) => h("li", { class: level }, h("b", {}, level), h("span", {}, text, link ? [" ", h("a", { href: link }, "look")] : "")));
+    attention.replaceChildren(h("h2", {}, "Needs attention"), items.length ? h("ul", { class: "attention" }, items) : h("p", { class: "soft" }, "Nothing. Reads, writes and background work go on as they should."));
   };
   showAttention(data.attention);
   const uptime = h("span", {});
