@@ -40,7 +40,7 @@ impl Failure {
 
     /// The service is off in this server.
     pub fn off(service: &str) -> Failure {
-        let text = format!("{service} are off in the settings of this server");
+        let text = format!("{service} is off in the settings of this server");
         Failure::new(StatusCode::NOT_FOUND, "off", text)
     }
 

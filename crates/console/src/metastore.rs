@@ -19,14 +19,14 @@ const LIMIT: i64 = 200;
 const LIMIT_MAX: i64 = 1000;
 /// The number of leases that are listed.
 const LEASES_MAX: usize = 200;
-/// The maximum number of keys whose locks are looked up.
+/// The maximum size of a response.
 const RESPONSE_BYTES_MAX: usize = 64 << 20;
 
 pub type Api = MetastoreClient<Transport>;
 
 impl Console {
     pub fn metastore(&self) -> Result<Api, Failure> {
-        let services = self.metastore.clone().ok_or_else(|| Failure::off("metastores"))?;
+        let services = self.metastore.clone().ok_or_else(|| Failure::off("the metastore"))?;
         let client = MetastoreClient::new(Transport::InProcess(services));
         Ok(client.max_decoding_message_size(RESPONSE_BYTES_MAX))
     }
