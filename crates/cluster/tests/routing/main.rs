@@ -1,0 +1,4 @@
+//! Promises of the parts that servers of a cluster share.
+
+mod coordinator;
+mod servers;
