@@ -61,7 +61,8 @@ impl Keys {
         key
     }
 
-    fn key(&self, name: &str) -> Vec<u8> {
+    /// A key by its name below the prefix.
+    pub fn key(&self, name: &str) -> Vec<u8> {
         format!("{}{name}", self.prefix).into_bytes()
     }
 }
