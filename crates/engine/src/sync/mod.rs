@@ -10,6 +10,8 @@
 
 #[cfg(not(feature = "shuttle"))]
 mod fatal;
+#[cfg(not(feature = "shuttle"))]
+mod idle;
 mod no_io;
 mod park;
 #[cfg(feature = "shuttle")]
@@ -33,6 +35,8 @@ pub use swap::{ArcSwap, ArcSwapOption, Guard};
 
 #[cfg(not(feature = "shuttle"))]
 pub use arc_swap::{ArcSwap, ArcSwapOption, Guard};
+#[cfg(not(feature = "shuttle"))]
+pub use idle::IdleScope;
 #[cfg(not(feature = "shuttle"))]
 pub use fatal::{AbortOnPanic, Condvar, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 #[cfg(not(feature = "shuttle"))]
