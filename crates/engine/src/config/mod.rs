@@ -51,6 +51,6 @@ pub(crate) use settler::{RowChange, Settler};
 pub use sim_rows::{Fate, Probe, RowFaultCounts, RowFaults, SimRows};
 pub use split::{Join, Split};
 pub use store::ConfigStore;
-pub(crate) use volatile::VolatileConfig;
-pub use volatile::TakeGeneration;
 pub use tablet_config::{ChainConfig, TabletConfig, TabletConfigs, TabletId};
+pub use volatile::TakeGeneration;
+pub(crate) use volatile::VolatileConfig;

@@ -91,8 +91,7 @@ pub(crate) fn filled(
     flushed: Txn,
 ) -> Vec<Arc<TabletConfig>> {
     let gap = |start: Vec<u8>, end: Option<Vec<u8>>| {
-        let mut config =
-            TabletConfig::new(TabletId::default(), RowRange { start, end }, groups);
+        let mut config = TabletConfig::new(TabletId::default(), RowRange { start, end }, groups);
         (config.load, config.rev, config.loaded) = (0, 0, false);
         config.chains.iter_mut().for_each(|chain| chain.flushed = flushed);
         Arc::new(config)

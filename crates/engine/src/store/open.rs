@@ -175,7 +175,11 @@ fn open_log(dir: &Path, tables: &Tables, configs: &Configs) -> Result<GroupLog> 
 }
 
 /// Creates the directories and locks the store.
-pub(super) fn prepare_dir(files: &dyn Files, dir: &Path, parts: &[&str]) -> Result<Box<dyn DirLock>> {
+pub(super) fn prepare_dir(
+    files: &dyn Files,
+    dir: &Path,
+    parts: &[&str],
+) -> Result<Box<dyn DirLock>> {
     let looking = |error| Error::io("looking for", dir, error);
     if !Manifest::exists(files, dir).map_err(looking)? {
         create_durably(files, dir)?;

@@ -122,8 +122,7 @@ impl Rebuilding {
             }
             let damaged = |what: String| Error::data_loss(&object.path(), 0, what);
             let txn = Txn::from_raw(entry.index).filter(|&txn| txn > self.last);
-            let txn =
-                txn.ok_or_else(|| damaged(format!("txn {} is out of order", entry.index)))?;
+            let txn = txn.ok_or_else(|| damaged(format!("txn {} is out of order", entry.index)))?;
             let commit = Commit::from_bytes(entry.payload.clone());
             let unknown = Unknown::Dropped { last_table: TableId(u32::MAX) };
             let (known, folds) = (self.tables.map.all(), &self.tables.folds);

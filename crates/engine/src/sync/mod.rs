@@ -36,9 +36,9 @@ pub use swap::{ArcSwap, ArcSwapOption, Guard};
 #[cfg(not(feature = "shuttle"))]
 pub use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 #[cfg(not(feature = "shuttle"))]
-pub use idle::IdleScope;
-#[cfg(not(feature = "shuttle"))]
 pub use fatal::{AbortOnPanic, Condvar, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
+#[cfg(not(feature = "shuttle"))]
+pub use idle::IdleScope;
 #[cfg(not(feature = "shuttle"))]
 pub use parking_lot::{MappedRwLockReadGuard, RwLockReadGuard};
 #[cfg(not(feature = "shuttle"))]
