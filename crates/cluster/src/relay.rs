@@ -11,8 +11,8 @@ use http::Uri;
 use prost::Message;
 use stele_engine::TableId;
 use stele_grpc::{
-    Handler, MessageBody, MethodPath, Pending, ResponseFuture, Services, Transport, frame,
-    respond, respond_now, unary,
+    Handler, MessageBody, MethodPath, Pending, ResponseFuture, Services, Transport, frame, respond,
+    respond_now, unary,
 };
 use tonic::Status;
 use tonic::body::Body;
@@ -88,9 +88,7 @@ impl Relay {
             return self.local.call(request);
         }
         let answered = Transport::InProcess(self.local.clone()).call(request);
-        respond(async move {
-            answered.await.map_err(|error| Status::internal(error.to_string()))
-        })
+        respond(async move { answered.await.map_err(|error| Status::internal(error.to_string())) })
     }
 
     fn operate(&self, loads: bool, request: http::Request<Body>) -> ResponseFuture {

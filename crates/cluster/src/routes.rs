@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use stele_engine::{RowRange, TableId};
+use stele_tables::ServerInfo;
 use stele_tables::coordinate::{Coordinator, Keys, Op, Transaction, Unreachable};
 use stele_tables::rows::{Holder, OwnedRow, Owner};
-use stele_tables::ServerInfo;
 use tokio::time::Instant;
 
 /// The routes of one table are read at most this often.

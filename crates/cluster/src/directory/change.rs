@@ -125,11 +125,7 @@ impl Directory {
         if let Some(found) = found {
             let drop = Transaction {
                 when: vec![Compare::Created(id_key.clone(), found.created)],
-                then: vec![
-                    Op::Delete(id_key),
-                    Op::Delete(self.name_key(&name)),
-                    self.changed(),
-                ],
+                then: vec![Op::Delete(id_key), Op::Delete(self.name_key(&name)), self.changed()],
                 otherwise: Vec::new(),
             };
             // Not applied: an earlier attempt was.
@@ -150,9 +146,9 @@ impl Directory {
         let key = self.keys.key("tables/last");
         loop {
             let found = self.insist(&read(key.clone())).await?.found.pop();
-            let last = found.as_ref().and_then(|found| {
-                std::str::from_utf8(&found.value).ok()?.parse::<u32>().ok()
-            });
+            let last = found
+                .as_ref()
+                .and_then(|found| std::str::from_utf8(&found.value).ok()?.parse::<u32>().ok());
             let next = last.unwrap_or(0) + 1;
             let expected = match found {
                 Some(found) => Compare::Modified(key.clone(), found.modified),

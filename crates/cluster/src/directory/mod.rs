@@ -94,11 +94,7 @@ impl Directory {
     }
 
     /// Returns the directory for a server, which adopts its tables.
-    pub fn of_member(
-        coordinator: Arc<dyn Coordinator>,
-        keys: Keys,
-        member: Member,
-    ) -> Directory {
+    pub fn of_member(coordinator: Arc<dyn Coordinator>, keys: Keys, member: Member) -> Directory {
         Directory { member: Some(member), ..Directory::new(coordinator, keys) }
     }
 
@@ -258,6 +254,7 @@ async fn blocking(
 ) -> stele_engine::Result<()> {
     match tokio::task::spawn_blocking(work).await {
         Ok(done) => done,
-        Err(panicked) => Err(stele_engine::Error::Stopped(panicked.to_string())),
+        // The runtime is shutting down.
+        Err(_) => Err(stele_engine::Error::Closed),
     }
 }

@@ -74,6 +74,15 @@ impl Etcd {
         Etcd { shared: Arc::new(Shared { endpoints, namespace, runtime }) }
     }
 
+    /// Returns the version of the server in use, as in 3.5.13.
+    pub async fn version(&self) -> Result<String, Unreachable> {
+        let status = self.shared.send(|transport| async move {
+            let mut client = proto::maintenance_client::MaintenanceClient::new(transport);
+            Ok(client.status(proto::StatusRequest {}).await?.into_inner())
+        });
+        status.await.map(|status| status.version).map_err(|status| unreachable(&status))
+    }
+
     /// Runs a request and reports its outcome.
     fn spawn<T, F>(&self, done: Done<T>, request: impl FnOnce(Arc<Shared>) -> F)
     where

@@ -232,7 +232,8 @@ impl Writing {
     /// Reads the outcomes of a part. Entries of rows that have moved are sent again.
     fn outcomes(&mut self, part: usize, message: &Bytes) -> Result<Vec<Outcome>, Status> {
         let malformed = |_| Status::internal("a server sent a malformed message");
-        let response = v2::MutateRowsResponse::decode(&message[PREFIX_BYTES..]).map_err(malformed)?;
+        let response =
+            v2::MutateRowsResponse::decode(&message[PREFIX_BYTES..]).map_err(malformed)?;
         let mut outcomes = Vec::with_capacity(response.entries.len());
         for outcome in response.entries {
             let entry = usize::try_from(outcome.index).ok();

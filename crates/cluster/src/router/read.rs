@@ -279,7 +279,10 @@ impl Reading {
     /// Returns the message after the last row, if there is one.
     fn last(&mut self) -> Option<Bytes> {
         self.stats.sum.take().map(|stats| {
-            frame::encode(&v2::ReadRowsResponse { request_stats: Some(stats), ..Default::default() })
+            frame::encode(&v2::ReadRowsResponse {
+                request_stats: Some(stats),
+                ..Default::default()
+            })
         })
     }
 }
@@ -327,7 +330,8 @@ impl Stats {
         else {
             return;
         };
-        if let (Some(sum), Some(more)) = (&mut sum.read_iteration_stats, more.read_iteration_stats) {
+        if let (Some(sum), Some(more)) = (&mut sum.read_iteration_stats, more.read_iteration_stats)
+        {
             sum.rows_seen_count += more.rows_seen_count;
             sum.rows_returned_count += more.rows_returned_count;
             sum.cells_seen_count += more.cells_seen_count;
@@ -397,8 +401,7 @@ mod tests {
                 }),
             })),
         };
-        let rows =
-            v2::ReadRowsResponse { last_scanned_row_key: "k".into(), ..Default::default() };
+        let rows = v2::ReadRowsResponse { last_scanned_row_key: "k".into(), ..Default::default() };
         let message = v2::ReadRowsResponse { request_stats: Some(stats), ..rows.clone() };
         let mut sum = Stats::default();
         assert_eq!(sum.take(&rows.encode_to_vec()), Ok(None));

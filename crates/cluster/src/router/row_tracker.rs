@@ -104,7 +104,9 @@ mod tests {
     fn the_last_complete_row_is_known() {
         let commit = || Some(RowStatus::CommitRow(true));
         let mut tracker = RowTracker::default();
-        tracker.add(&message(vec![chunk("a", None), chunk("", commit()), chunk("b", None)])).unwrap();
+        tracker
+            .add(&message(vec![chunk("a", None), chunk("", commit()), chunk("b", None)]))
+            .unwrap();
         assert_eq!((tracker.is_open(), tracker.rows()), (true, 1));
         assert_eq!(tracker.take_complete(), Some(b"a".to_vec()));
         assert_eq!(tracker.take_complete(), None);

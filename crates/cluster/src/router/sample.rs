@@ -5,8 +5,8 @@ use bytes::Bytes;
 use prost::Message;
 use stele_bigtable_proto::v2;
 use stele_engine::RowRange;
-use stele_grpc::frame::{self, PREFIX_BYTES};
 use stele_grpc::MessageBody;
+use stele_grpc::frame::{self, PREFIX_BYTES};
 use tonic::Status;
 use tonic::body::Body;
 
@@ -66,8 +66,11 @@ mod tests {
     #[test]
     fn a_table_is_sampled_at_the_ends_of_its_tablets() {
         let tablet = |rows| RoutedTablet { rows, owner: None, bytes: 10 };
-        let tablets =
-            [tablet(RowRange::new("", "d")), tablet(RowRange::new("d", "h")), tablet(RowRange::from("h"))];
+        let tablets = [
+            tablet(RowRange::new("", "d")),
+            tablet(RowRange::new("d", "h")),
+            tablet(RowRange::from("h")),
+        ];
         let keys = |range: RowRange| -> Vec<(Vec<u8>, i64)> {
             let samples = samples(&tablets, &range);
             samples.into_iter().map(|it| (it.row_key.to_vec(), it.offset_bytes)).collect()
