@@ -22,6 +22,6 @@ pub use directory::{ChangeError, Directory, ListedTable, Member, NewRows, TableS
 pub use etcd::{CoordinatorAddress, Etcd, InvalidAddress};
 pub use peers::Peers;
 pub use relay::{Relay, SERVICE as TABLETS_SERVICE, TabletOperator, TabletReply, TabletRequest};
-pub use router::{Access, Front, FrontParts, Router};
+pub use router::{Access, Front, FrontParts, Router, only_message};
 pub use routes::{Route, RoutedTablet, Routes, Serving, TableRoutes};
 pub use secret::{ClusterSecret, InvalidSecret, SECRET_HEADER};

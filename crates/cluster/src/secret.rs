@@ -48,7 +48,15 @@ impl ClusterSecret {
         coordinator.run(Transaction { when, then, otherwise: Vec::new() }).await.map(drop)
     }
 
-    pub(crate) fn expose(&self) -> &str {
+    /// Returns the value of the header that shows it.
+    pub fn header(&self) -> http::HeaderValue {
+        let mut value =
+            http::HeaderValue::from_str(self.expose()).expect("a secret has only visible letters");
+        value.set_sensitive(true);
+        value
+    }
+
+    fn expose(&self) -> &str {
         self.0.expose()
     }
 

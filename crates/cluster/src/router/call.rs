@@ -50,10 +50,7 @@ impl Call {
     pub fn to_peer(&self, frame: Bytes, secret: &ClusterSecret) -> Request<Body> {
         let mut request = self.request(SERVICE, frame);
         let headers = request.headers_mut();
-        if let Ok(mut secret) = HeaderValue::from_str(secret.expose()) {
-            secret.set_sensitive(true);
-            headers.insert(SECRET_HEADER, secret);
-        }
+        headers.insert(SECRET_HEADER, secret.header());
         if InProcess::is_set(&self.extensions) {
             headers.insert(IN_PROCESS_HEADER, HeaderValue::from_static("1"));
         }

@@ -36,6 +36,7 @@ use tonic::body::Body;
 
 pub(crate) use call::DATA_SERVICE;
 pub use front::{Access, Front, FrontParts};
+pub use reply::only_message;
 
 use call::Call;
 

@@ -108,6 +108,20 @@ impl Reply {
     }
 }
 
+/// Receives a response with one message.
+pub async fn only_message<M: prost::Message + Default>(
+    response: http::Response<Body>,
+) -> Result<M, Status> {
+    match Reply::new(response).all().await {
+        (messages, End::Status(status)) if status.code() == Code::Ok => match &messages[..] {
+            [message] => stele_grpc::unary::decode(&message[PREFIX_BYTES..]),
+            _ => Err(Status::internal("a server sent no message, or several")),
+        },
+        (_, End::Status(status)) => Err(status),
+        (_, End::Broken(why)) => Err(Status::unavailable(why)),
+    }
+}
+
 /// Whether these bytes are one message.
 fn is_whole(data: &[u8]) -> bool {
     Prefix::parse(data).is_some_and(|prefix| data.len() == PREFIX_BYTES + prefix.message_bytes)

@@ -8,6 +8,7 @@ mod catalogue;
 mod cluster;
 mod engine_tools;
 mod manual;
+mod many_servers;
 mod metastore_commands;
 mod names;
 mod native_tables;
