@@ -56,6 +56,7 @@ pub struct TabletServer {
 struct Shared {
     incarnation: Arc<Incarnation>,
     rows: RootRows,
+    log: Arc<ObjectLog>,
     logs: Arc<dyn LogStore>,
     engine: World,
     store: Arc<Store>,
@@ -116,7 +117,7 @@ impl TabletServer {
         let (taking, lease) = (incarnation.clone(), incarnation.lease.clone());
         let server = ServerParts {
             epoch,
-            log,
+            log: log.clone(),
             rows: Arc::new(rows.clone()),
             take_generation: Box::new(move || wait(taking.take_generation())),
             on_floor: Box::new(move |slot| floor.raise(slot)),
@@ -126,7 +127,7 @@ impl TabletServer {
         let store = Store::open_in_cluster(&dir, options, engine.clone(), resources, server)?;
         let store = Arc::new(store);
         let tables = Tables::of_server(store.clone(), incarnation.lease.clone());
-        let shared = Shared { incarnation, rows, logs, engine, store, tables };
+        let shared = Shared { incarnation, rows, log, logs, engine, store, tables };
         Ok(TabletServer { shared: Arc::new(shared) })
     }
 
@@ -161,6 +162,10 @@ impl TabletServer {
 
     pub fn store(&self) -> &Arc<Store> {
         &self.shared.store
+    }
+
+    pub fn log(&self) -> &Arc<ObjectLog> {
+        &self.shared.log
     }
 
     pub fn incarnation(&self) -> &Arc<Incarnation> {

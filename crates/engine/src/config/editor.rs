@@ -18,8 +18,10 @@ pub struct ConfigEditor {
     /// Set when a row was not as the store left it.
     broken: OnceLock<Error>,
     /// Called then.
-    on_failure: OnceLock<Box<dyn Fn(&Error) + Send + Sync>>,
+    on_failure: OnceLock<OnFailure>,
 }
+
+type OnFailure = Box<dyn Fn(&Error) + Send + Sync>;
 
 impl ConfigEditor {
     pub fn new(store: Box<dyn ConfigStore>) -> ConfigEditor {

@@ -28,6 +28,9 @@ use crate::tablet::{Chain, FRAGMENTS_DIR, Publishing, Table, Tables, Tablet, Tab
 use crate::txn::Txn;
 use crate::world::World;
 
+/// The most log that another server has to replay.
+const REPLAY_BYTES_MAX: u64 = 256 << 20;
+
 /// What a store needs of the server that it belongs to.
 pub struct ServerParts {
     /// The epoch: part of the names of files, and the first generation of txns.
@@ -55,6 +58,9 @@ impl Store {
         resources: Resources,
         parts: ServerParts,
     ) -> Result<Store> {
+        let mut options = options;
+        // Another server reads the log before it serves the tablets.
+        options.flush.replay_bytes_max = options.flush.replay_bytes_max.min(REPLAY_BYTES_MAX);
         let lock = prepare_dir(&*world.files, dir, &[FRAGMENTS_DIR])?;
         if Manifest::load(&*world.files, dir)?.is_some() {
             return Err(Error::DirectoryInUse { path: dir.to_path_buf() });
@@ -288,7 +294,7 @@ impl Engine {
             ours.show(&publishing, |tablet| {
                 tablet.state = TabletState::Writable;
                 tablet.load = rows[&tablet.id].load;
-                tablet.loaded_at = loaded_at;
+                (tablet.loaded_at, tablet.readable_from) = (loaded_at, loaded_at);
             });
             table.loaded(loaded_at);
             table.raise_fence();
@@ -311,6 +317,7 @@ fn gap(tablet: &Tablet, rows: RowRange) -> Arc<Tablet> {
         state: TabletState::Unloaded,
         since: tablet.since,
         loaded_at: tablet.loaded_at,
+        readable_from: Txn::ZERO,
         chains: vec![Chain::default(); tablet.chains.len()],
     })
 }
