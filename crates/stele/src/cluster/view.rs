@@ -69,7 +69,7 @@ impl View {
     }
 
     /// Returns the live server that serves a tablet.
-    pub fn server_of(&self, row: &OwnedRow) -> Option<&Holder> {
+    pub fn server_of<'r>(&self, row: &'r OwnedRow) -> Option<&'r Holder> {
         match &row.owner {
             Owner::Server(holder) if self.is_live(holder) => Some(holder),
             _ => None,
