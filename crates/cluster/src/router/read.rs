@@ -254,8 +254,10 @@ impl Reading {
         let obstacle = match end {
             End::Broken(why) => lost(&current.owner, &why),
             End::Status(status) if is_not_loaded(&status) => status,
-            // Its lease has ended, or it shuts down.
-            End::Status(status) if status.code() == Code::Unavailable => status,
+            // Its lease has ended, it shuts down, or what it read is outdated.
+            End::Status(status) if matches!(status.code(), Code::Unavailable | Code::Aborted) => {
+                status
+            }
             End::Status(status) => return Err(status),
         };
         if let Some(complete) = self.tracker.take_complete() {
