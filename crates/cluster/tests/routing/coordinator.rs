@@ -181,7 +181,7 @@ async fn a_real_etcd_keeps_the_contract() {
         eprintln!("skipped: there is no etcd (put one on the path, or name it in STELE_ETCD)");
         return;
     };
-    let etcd = Etcd::connect(&[server.address.clone()], "/p", &Tls::default()).unwrap();
+    let etcd = Etcd::connect(std::slice::from_ref(&server.address), "/p", &Tls::default()).unwrap();
     while !etcd_is_reached(&etcd).await {
         pause().await;
     }
@@ -220,7 +220,7 @@ async fn a_watch_continues_at_another_server_and_misses_nothing() {
     let started = transact(&*other, vec![], put("0")).await.unwrap().revision;
     let _watch = etcd.watch(b"k".to_vec(), started, Box::new(each));
     transact(&*other, vec![], put("1")).await.unwrap();
-    while seen.lock().len() < 1 {
+    while seen.lock().is_empty() {
         pause().await;
     }
     serving.abort();
