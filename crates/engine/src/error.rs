@@ -97,6 +97,15 @@ pub enum Error {
     /// The store has no log of its own: commits must come with an index.
     #[error("the store has no log of its own: commit with an index in the external log")]
     HasExternalLog,
+    /// The store is part of a cluster, whose tables and tablets it does not change alone.
+    #[error("a server of a cluster does not {0} by itself: use the cluster's commands")]
+    InCluster(&'static str),
+    /// Only servers of a cluster do this.
+    #[error("the store is not part of a cluster")]
+    NotInCluster,
+    /// The servers of a cluster share the files of their tablets.
+    #[error("a server of a cluster needs an object store: name one")]
+    NoObjectStore,
     /// Indices of the external log must increase.
     #[error("index {index} is not above {applied}, which is already applied")]
     IndexPassed { index: u64, applied: u64 },

@@ -69,6 +69,9 @@ impl Error {
             | Error::LocalFragments { .. }
             | Error::HasOwnLog
             | Error::HasExternalLog
+            | Error::InCluster(_)
+            | Error::NotInCluster
+            | Error::NoObjectStore
             | Error::IndexPassed { .. } => ErrorKind::Precondition,
             Error::DiskFull { .. } | Error::Overloaded { .. } => ErrorKind::Exhausted,
             Error::SnapshotExpired { .. }

@@ -102,9 +102,9 @@ pub use read::{BatchEnd, BatchLimits, FirstCell, Place, RowMode, Scan, ScanSpec,
 pub use resources::Resources;
 pub use rules::{OnDoubt, OnExists, Rules, WalkFrom};
 pub use store::{
-    Admission, BackupInfo, ChainInfo, CheckpointFiles, Collected, DeletedInfo, LOG_DIR, LoadWait,
-    Permit, Store, StoreStats, TABLES_STREAM, TabletInfo, TabletSummary, UnusedFile, Work,
-    WorkFailure,
+    Admission, BackupInfo, ChainInfo, CheckpointFiles, ClaimedTablet, Collected, DeletedInfo,
+    LOG_DIR, LoadWait, PendingFiles, Permit, Rebuilding, Rebuilt, ServerParts, Store, StoreStats,
+    TABLES_STREAM, TabletInfo, TabletSummary, UnusedFile, Work, WorkFailure,
 };
 pub use sync::AbortOnPanic;
 pub use tablet::{FRAGMENTS_DIR, TableSizes, TabletState};

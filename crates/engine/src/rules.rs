@@ -59,6 +59,10 @@ pub struct Rules {
     /// R8.2: the log of a dead server is closed with a SEAL; otherwise it is only read up
     /// to the first free slot.
     pub seal: bool,
+    /// R8.5: commits that are in files are not replayed.
+    pub skip_flushed: bool,
+    /// R6.3: the floor follows from changes of rows that were applied.
+    pub floor_after_config: bool,
 }
 
 impl Rules {
@@ -75,6 +79,8 @@ impl Rules {
         on_exists: OnExists::ReadBack,
         on_doubt: OnDoubt::Resend,
         seal: true,
+        skip_flushed: true,
+        floor_after_config: true,
     };
 }
 

@@ -31,9 +31,23 @@ pub async fn read<M: Message + Default>(
 /// Like [`read`], but prechecks the bytes before decoding them.
 pub async fn read_checked<M: Message + Default, P: Precheck>(
     headers: &http::HeaderMap,
-    mut body: Body,
+    body: Body,
     bytes_max: usize,
 ) -> Result<M, Status> {
+    let mut message = read_frame(headers, body, bytes_max).await?;
+    message.advance(PREFIX_BYTES);
+    let decoded_bytes = in_place_if_large(message.len(), || P::check(&message))?;
+    CallMemory::current().charge_decoded(decoded_bytes).await?;
+    in_place_if_large(decoded_bytes.saturating_mul(DECODING_COST), || decode(message))
+}
+
+/// Reads the only message of a call without decoding it. Returns it with its prefix, as it
+/// is passed on to another server.
+pub async fn read_frame(
+    headers: &http::HeaderMap,
+    mut body: Body,
+    bytes_max: usize,
+) -> Result<Bytes, Status> {
     check_encoding(headers)?;
     let mut received = Received::default();
     while let Some(frame) = std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
@@ -41,10 +55,7 @@ pub async fn read_checked<M: Message + Default, P: Precheck>(
             received.add(data, bytes_max)?;
         }
     }
-    let message = received.message()?;
-    let decoded_bytes = in_place_if_large(message.len(), || P::check(&message))?;
-    CallMemory::current().charge_decoded(decoded_bytes).await?;
-    in_place_if_large(decoded_bytes.saturating_mul(DECODING_COST), || decode(message))
+    received.frame()
 }
 
 /// Decodes a message. Undecodable bytes are reported as the sender's mistake.
@@ -106,15 +117,15 @@ impl Received {
         }
     }
 
-    fn message(self) -> Result<Bytes, Status> {
-        let mut received = if self.all.is_empty() { self.first } else { self.all.freeze() };
+    /// Returns the message with its prefix.
+    fn frame(self) -> Result<Bytes, Status> {
+        let received = if self.all.is_empty() { self.first } else { self.all.freeze() };
         if received.is_empty() {
             return Err(Status::invalid_argument("The request has no message"));
         }
         if self.message_bytes.is_none_or(|bytes| received.len() < PREFIX_BYTES + bytes) {
             return Err(Status::invalid_argument("The request ends within its message"));
         }
-        received.advance(PREFIX_BYTES);
         Ok(received)
     }
 }
@@ -153,7 +164,7 @@ mod tests {
         for piece in stream.chunks(cut) {
             received.add(Bytes::copy_from_slice(piece), MAX)?;
         }
-        received.message()
+        received.frame().map(|frame| frame.slice(PREFIX_BYTES..))
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `serve` | `serve`, `emulator`: a server with all services |
 //! | `table`, `rows` | `table`, `read`, `lookup`, `set`, `delete`, `count`: any Bigtable |
+//! | `cluster` | `cluster`: several servers with the same tables |
 //! | `catalogue`, `name`, `traces`, `metastore` | the commands of each service |
 //! | `status`, `context` | `status`, `doctor`, `open`, `context`: a server and how commands find it |
 //! | `inject` | `inject`: fault injection in a running server |
@@ -21,6 +22,7 @@
 
 mod allocator;
 mod catalogue;
+mod cluster;
 mod confirm;
 mod connect;
 mod context;
@@ -88,6 +90,9 @@ enum Command {
     /// Access the keys, transactions, watches, sessions and locks of the metastore.
     #[command(subcommand, arg_required_else_help = true)]
     Metastore(metastore::Command),
+    /// Create and administer clusters: several servers that share their tables.
+    #[command(subcommand, arg_required_else_help = true)]
+    Cluster(cluster::Command),
     /// Make a running server delay or fail calls on purpose, to test how clients retry.
     #[command(subcommand, arg_required_else_help = true)]
     Inject(inject::Command),
@@ -138,6 +143,7 @@ fn main() -> ExitCode {
         Command::Traces(command) => traces::run(command),
         Command::Name(command) => name::run(command),
         Command::Metastore(command) => metastore::run(command),
+        Command::Cluster(command) => cluster::run(command),
         Command::Inject(command) => inject::run(command),
         Command::Status(status) => status.run(),
         Command::Doctor(doctor) => doctor.run(),

@@ -119,7 +119,7 @@ pub trait Coordinator: Send + Sync {
     fn watch(&self, key: Vec<u8>, after: i64, each: OnChange) -> Box<dyn Watch>;
 }
 
-impl dyn Coordinator {
+impl dyn Coordinator + '_ {
     /// Returns a key, or `None` if there is none.
     pub async fn get(&self, key: Vec<u8>) -> Result<Option<KeyValue>, Unreachable> {
         let get = Transaction { then: vec![Op::Get(key)], ..Transaction::default() };

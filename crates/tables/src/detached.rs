@@ -1,14 +1,46 @@
-//! Runs a future on whatever threads wake it, for calls that report by a callback. The
-//! future must not block, because the thread belongs to somebody else.
+//! Futures without a runtime: on whatever threads wake them, for calls that report by a
+//! callback, and on a thread that waits for them.
 
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use parking_lot::Mutex;
+use stele_engine::fatal;
 
-/// Starts a future on this thread. It continues on those that wake it.
+/// Runs a future on this thread, blocking it.
+pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
+    let woken = Arc::new(Woken::default());
+    let (waker, mut future) = (Waker::from(woken.clone()), pin!(future));
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return output;
+        }
+        let mut is_woken = woken.is_woken.lock();
+        while !*is_woken {
+            woken.changed.wait(&mut is_woken);
+        }
+        *is_woken = false;
+    }
+}
+
+/// Of the engine, so that a simulation goes on while a thread waits.
+#[derive(Default)]
+struct Woken {
+    is_woken: fatal::Mutex<bool>,
+    changed: fatal::Condvar,
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        *self.is_woken.lock() = true;
+        self.changed.notify_one();
+    }
+}
+
+/// Starts a future on this thread. It continues on those that wake it, so it must not
+/// block: they belong to somebody else.
 pub(crate) fn detach(future: impl Future<Output = ()> + Send + 'static) {
     let future: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(future);
     Arc::new(Task { future: Mutex::new(Some(future)), is_woken: AtomicBool::new(false) }).wake();
@@ -47,6 +79,14 @@ mod tests {
     use futures_channel::oneshot;
 
     use super::*;
+
+    #[test]
+    fn a_thread_waits_for_a_future_that_others_complete() {
+        let (sender, receiver) = oneshot::channel();
+        let thread = thread::spawn(move || sender.send(7));
+        assert_eq!(wait(receiver), Ok(7));
+        thread.join().unwrap().unwrap();
+    }
 
     #[test]
     fn a_future_continues_on_the_threads_that_wake_it() {

@@ -3,11 +3,56 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use stele_engine::log::objects::ObjectLog;
 use stele_engine::{Error, Result};
 
 use crate::coordinate::{Compare, KeyValue, Op, Transaction, number, parse_number};
+use crate::detached::detach;
 use crate::incarnation::Incarnation;
+
+/// Raises the floor whenever the engine needs less of the log. Nobody waits for it.
+pub(crate) struct FloorKeeper {
+    floor: Floor,
+    wanted: Mutex<Wanted>,
+}
+
+#[derive(Default)]
+struct Wanted {
+    floor: u64,
+    /// Whether it is being raised.
+    is_rising: bool,
+}
+
+impl FloorKeeper {
+    pub(crate) fn new(floor: Floor) -> Arc<FloorKeeper> {
+        Arc::new(FloorKeeper { floor, wanted: Mutex::default() })
+    }
+
+    pub(crate) fn raise(self: &Arc<Self>, floor: u64) {
+        let mut wanted = self.wanted.lock();
+        wanted.floor = wanted.floor.max(floor);
+        if !std::mem::replace(&mut wanted.is_rising, true) {
+            drop(wanted);
+            detach(self.clone().keep(floor));
+        }
+    }
+
+    async fn keep(self: Arc<Self>, mut floor: u64) {
+        loop {
+            if let Err(error) = self.floor.raise(floor).await {
+                self.floor.incarnation.lease.halt(error.to_string());
+                return;
+            }
+            let mut wanted = self.wanted.lock();
+            if wanted.floor <= floor {
+                wanted.is_rising = false;
+                return;
+            }
+            floor = wanted.floor;
+        }
+    }
+}
 
 /// The floor of the log of an incarnation.
 pub struct Floor {

@@ -158,6 +158,16 @@ impl Incarnation {
         self.world.coordinator.watch(key, self.registered, Box::new(each))
     }
 
+    /// Gives the lease up: another incarnation of the server may begin at once, and others
+    /// may take over what this one still has.
+    pub async fn end(&self) {
+        self.lease.halt("the server stops");
+        let coordinator = &self.world.coordinator;
+        if let Err(error) = ask(|done| coordinator.revoke(self.lease_id, done)).await {
+            tracing::debug!(%error, epoch = self.epoch, "the lease lapses by itself");
+        }
+    }
+
     /// Returns the condition that this incarnation has its lease (R2.2).
     pub fn has_lease(&self) -> Compare {
         Compare::Created(self.world.keys.server(&self.id), self.registered)

@@ -11,9 +11,10 @@
 //! One process serves all rows, forever: every row is `Here`, and [`Tenure::Always`]
 //! opens every answer at no cost.
 //!
-//! The parts of a cluster (`docs/ownership.md`), which are not in use yet: [`coordinate`] is the
-//! coordinator, [`Incarnation`] a server with its [`Lease`], [`rows`] the rows of tablets with
-//! their owners, [`load`] and [`unload`] change owners, [`Floor`] truncates a log, and
+//! In a cluster (`docs/ownership.md`) the tables are those of a [`TabletServer`]: it serves the rows
+//! of the tablets that it has loaded, as long as it has its lease. Its parts: [`coordinate`] is
+//! the coordinator, [`Incarnation`] a server with its [`Lease`], [`rows`] the rows of tablets
+//! with their owners, [`load`] and [`unload`] change owners, [`Floor`] truncates a log, and
 //! [`recover`] brings back the tablets of a dead server.
 //!
 //! ```
@@ -57,6 +58,7 @@ mod misses;
 pub mod recover;
 pub mod rows;
 mod tables;
+mod tablet_server;
 
 pub use answer::{Answer, Tenure};
 pub use floor::Floor;
@@ -64,5 +66,7 @@ pub use incarnation::{ClusterWorld, Incarnation, Sleep};
 pub use lease::{Lease, LeaseTimes};
 pub use load::{load, unload};
 pub use local::{Local, Permit, Scan};
+pub use messages::ServerInfo;
 pub use misses::Misses;
 pub use tables::{Placement, Tables};
+pub use tablet_server::{LoadedTablet, Loads, Survey, TableEntry, TabletServer, TabletServerParts};

@@ -1,4 +1,5 @@
-//! Changes of the owner of a tablet: load (R3) and planned unload (R7).
+//! Changes of the owner of a tablet: load (R3) and planned unload (R7), by one mutation of
+//! its row.
 
 use std::sync::Arc;
 
@@ -19,16 +20,21 @@ pub async fn load(
     found: &StoredRow,
     raise: impl Fn(Txn),
 ) -> Result<Option<StoredRow>> {
-    if found.row.owner != Owner::Nobody || found.row.log.is_some() {
+    if !is_free(found) {
         return Ok(None);
     }
-    let flushed = found.row.config.chains.iter().map(|chain| chain.flushed).max();
-    let flushed = flushed.unwrap_or(Txn::ZERO);
-    let base = match incarnation.world.rules.base_per_load {
-        true => generation_above(incarnation, flushed).await?,
-        false => Txn::base(incarnation.epoch),
-    };
-    raise(base);
+    raise(base_of_load(incarnation, [found]).await?);
+    claim(rows, found).await
+}
+
+/// Whether a tablet can be loaded.
+pub(crate) fn is_free(found: &StoredRow) -> bool {
+    found.row.owner == Owner::Nobody && found.row.log.is_none()
+}
+
+/// Makes this server the owner of a free tablet. Returns `None` if somebody else has changed
+/// the row.
+pub(crate) async fn claim(rows: &RootRows, found: &StoredRow) -> Result<Option<StoredRow>> {
     let mut config = (*found.row.config).clone();
     config.load = config.load.saturating_add(1);
     config.loaded = true;
@@ -41,8 +47,17 @@ pub async fn load(
     rows.change(found, loaded).await
 }
 
-/// Takes a generation whose txns are all above `flushed`; replay would skip them otherwise.
-async fn generation_above(incarnation: &Incarnation, flushed: Txn) -> Result<Txn> {
+/// Takes the generation of a load. All its txns are above what is flushed of the tablets:
+/// replay would skip them otherwise.
+pub(crate) async fn base_of_load<'r>(
+    incarnation: &Incarnation,
+    rows: impl IntoIterator<Item = &'r StoredRow>,
+) -> Result<Txn> {
+    if !incarnation.world.rules.base_per_load {
+        return Ok(Txn::base(incarnation.epoch));
+    }
+    let chains = rows.into_iter().flat_map(|row| &row.row.config.chains);
+    let flushed = chains.map(|chain| chain.flushed).max().unwrap_or(Txn::ZERO);
     loop {
         let base = Txn::base(incarnation.take_generation().await?);
         if base > flushed {

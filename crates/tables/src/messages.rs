@@ -3,6 +3,22 @@
 use bytes::Bytes;
 use prost::Message;
 
+/// A live server, as its key describes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerInfo {
+    pub epoch: u64,
+    /// Where other servers reach it.
+    pub address: String,
+}
+
+impl ServerInfo {
+    /// Decodes the value of a key of a server; `None` if it is damaged.
+    pub fn decode(value: &[u8]) -> Option<ServerInfo> {
+        let ServerMessage { epoch, address, .. } = ServerMessage::of(value)?;
+        Some(ServerInfo { epoch, address })
+    }
+}
+
 /// A live server.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ServerMessage {

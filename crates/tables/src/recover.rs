@@ -2,14 +2,13 @@
 //! same log: all find the same end, and each row is finished by one of them.
 
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use stele_engine::config::TabletConfig;
 use stele_engine::log::objects::{LogObject, SealWalk, SlotReader};
 use stele_engine::world::{LogStore, Random, wait_for_reply};
-use stele_engine::{Error, Result, WalkFrom};
+use stele_engine::{ClaimedTablet, Error, Rebuilt, Result, Rules, Store, WalkFrom};
 
 use crate::coordinate::{Compare, Op, Transaction, number};
 use crate::incarnation::Incarnation;
@@ -23,7 +22,7 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// Builds files from a log.
 pub trait Rebuild: Send + Sync {
     /// Starts with rows as they were claimed. All of them depend on the log.
-    fn begin(&self, rows: Vec<OwnedRow>) -> Box<dyn Rebuilding>;
+    fn begin(&self, rows: &[StoredRow]) -> Result<Box<dyn Rebuilding>>;
 }
 
 /// Files that are being built from a log.
@@ -34,10 +33,44 @@ pub trait Rebuilding: Send {
 
     /// Completes the files, under names that were never used. Returns the new content of
     /// each row: with these files, and with `flushed` at the last txn replayed.
-    fn finish(self: Box<Self>) -> Finished;
+    fn finish(self: Box<Self>) -> Result<Finished>;
 }
 
-pub type Finished = Pin<Box<dyn Future<Output = Result<Vec<TabletConfig>>> + Send>>;
+/// Tablets that were built from a log.
+pub struct Finished {
+    /// In the order of the rows.
+    pub configs: Vec<TabletConfig>,
+    /// Called when rows name the new files, or never will.
+    pub outcome_known: Box<dyn FnOnce() + Send>,
+}
+
+/// The engine replays the log.
+pub struct Replay {
+    pub store: Arc<Store>,
+    pub rules: Rules,
+}
+
+impl Rebuild for Replay {
+    fn begin(&self, rows: &[StoredRow]) -> Result<Box<dyn Rebuilding>> {
+        let claimed = rows.iter().map(|stored| ClaimedTablet {
+            table: stored.table,
+            config: stored.row.config.clone(),
+            from: stored.row.log.map_or(0, |log| log.from),
+        });
+        Ok(Box::new(self.store.rebuild(claimed.collect(), self.rules)?))
+    }
+}
+
+impl Rebuilding for stele_engine::Rebuilding {
+    fn replay(&mut self, object: &LogObject) -> Result<()> {
+        stele_engine::Rebuilding::replay(self, object)
+    }
+
+    fn finish(self: Box<Self>) -> Result<Finished> {
+        let Rebuilt { configs, files } = stele_engine::Rebuilding::finish(*self)?;
+        Ok(Finished { configs, outcome_known: Box::new(|| files.outcome_known()) })
+    }
+}
 
 /// What a recovery has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,12 +117,15 @@ impl Recoverer {
     }
 
     /// Marks an epoch as dead, so that it cannot raise its floor. Returns false if its
-    /// server has its lease.
+    /// server has its lease. Of an epoch that is marked, the server need not be known.
     async fn mark(&self, dead: &Holder) -> Result<bool> {
         let (incarnation, world) = (&self.incarnation, &self.incarnation.world);
         let (server, marker) = (world.keys.server(&dead.id), world.keys.dead(dead.epoch));
         let mut gone_since = None;
         loop {
+            if incarnation.insist(|| world.number(marker.clone())).await?.is_some() {
+                return Ok(true);
+            }
             let found = incarnation.insist(|| world.coordinator.get(server.clone())).await?;
             let epoch =
                 found.as_ref().and_then(|it| ServerMessage::of(&it.value)).map(|it| it.epoch);
@@ -199,8 +235,7 @@ impl Recoverer {
         if claimed.is_empty() {
             return Ok(());
         }
-        let rows = claimed.iter().map(|stored| stored.row.clone()).collect();
-        let mut building = self.rebuild.begin(rows);
+        let mut building = self.rebuild.begin(&claimed)?;
         let mut reader = SlotReader::new(self.logs.clone(), epoch, slots);
         loop {
             self.incarnation.lease.check()?;
@@ -211,12 +246,13 @@ impl Recoverer {
                 Err(error) => return Err(error),
             }
         }
-        let configs = building.finish().await?;
+        let Finished { configs, outcome_known } = building.finish()?;
         for (claim, config) in claimed.iter().zip(configs) {
             // If the claim was taken over, the files are left to the collector: they may
             // be named.
             self.rows.change(claim, without_owner(config)).await?;
         }
+        outcome_known();
         Ok(())
     }
 

@@ -15,6 +15,7 @@ use stele_engine::{
 };
 
 use crate::answer::Tenure;
+use crate::lease::Lease;
 use crate::local::Local;
 
 /// Where a row is served.
@@ -39,6 +40,12 @@ impl Tables {
     /// Returns the tables of an open store, all of whose rows this process serves.
     pub fn new(store: impl Into<Arc<Store>>) -> Tables {
         Tables { store: store.into(), tenure: Tenure::Always, keep_deleted: Duration::ZERO }
+    }
+
+    /// Returns the tables of a server in a cluster, which serves its rows as long as it has
+    /// its lease.
+    pub(crate) fn of_server(store: Arc<Store>, lease: Arc<Lease>) -> Tables {
+        Tables { store, tenure: Tenure::Leased(lease), keep_deleted: Duration::ZERO }
     }
 
     /// Keeps deleted tables for this long, so that they can be brought back. Zero, which

@@ -17,7 +17,11 @@ pub struct ConfigEditor {
     failed: AtomicBool,
     /// Set when a row was not as the store left it.
     broken: OnceLock<Error>,
+    /// Called then.
+    on_failure: OnceLock<OnFailure>,
 }
+
+type OnFailure = Box<dyn Fn(&Error) + Send + Sync>;
 
 impl ConfigEditor {
     pub fn new(store: Box<dyn ConfigStore>) -> ConfigEditor {
@@ -26,6 +30,7 @@ impl ConfigEditor {
             editing: Mutex::new(()),
             failed: AtomicBool::new(false),
             broken: OnceLock::new(),
+            on_failure: OnceLock::new(),
         }
     }
 
@@ -67,7 +72,16 @@ impl ConfigEditor {
     pub fn fail(&self, error: Error) -> Error {
         let stopped = self.broken.get_or_init(|| Error::Stopped(Arc::new(error)));
         self.failed.store(true, Ordering::Release);
+        if let Some(on_failure) = self.on_failure.get() {
+            on_failure(stopped);
+        }
         stopped.clone()
+    }
+
+    /// Sets what is called when the store has stopped. Once.
+    pub fn set_on_failure(&self, call: impl Fn(&Error) + Send + Sync + 'static) {
+        // The first one stays.
+        let _ = self.on_failure.set(Box::new(call));
     }
 
     /// Returns the error if the config store accepts no more edits.

@@ -4,7 +4,7 @@
 //! per use of a file. `edit` changes it, `split` divides and joins tablets, `regroup` moves
 //! families between groups, `copy` makes backups of tables and tables of backups,
 //! `upgrade` completes what an earlier version wrote, and `manifest` stores it in a
-//! file, in the `encoding` of `messages`. `row_set` applies changes to rows that are stored elsewhere. All changes are conditional edits in
+//! file, in the `encoding` of `messages`. `volatile` keeps it in memory, for a server of a cluster. `row_set` applies changes to rows that are stored elsewhere. All changes are conditional edits in
 //! atomic batches. `rows` is the contract for changing the rows of tablets, wherever
 //! they are stored: here in the manifest (`manifest_rows`). The `settler` finds out what
 //! became of each change; `sim_rows` loses answers, for tests. The store never infers
@@ -32,6 +32,7 @@ mod split;
 mod store;
 mod tablet_config;
 mod upgrade;
+mod volatile;
 
 pub use configs::{BackupOrigin, Checkpoint, Configs, TableConfig, TableState};
 pub use edit::{ConfigEdit, LegacySplice, Splice};
@@ -41,6 +42,7 @@ pub use manifest_rows::ManifestRows;
 pub use reference::{FileFacts, FileName, Reference, ReferenceKey};
 pub use regroup::{FileContents, Regroup, RegroupedTablet, regroup};
 pub use row_set::RowSet;
+pub(crate) use row_set::filled;
 pub use rows::{
     Answer, Done, Expected, Found, Mutation, OpId, Outcome, Rider, RowEdit, RowKey, Submission,
     TabletRow, TabletRows,
@@ -50,3 +52,5 @@ pub use sim_rows::{Fate, Probe, RowFaultCounts, RowFaults, SimRows};
 pub use split::{Join, Split};
 pub use store::ConfigStore;
 pub use tablet_config::{ChainConfig, TabletConfig, TabletConfigs, TabletId};
+pub use volatile::TakeGeneration;
+pub(crate) use volatile::VolatileConfig;

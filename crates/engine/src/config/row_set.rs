@@ -9,6 +9,7 @@ use super::{
     Configs, Mutation, RowKey, TableConfig, TableState, TabletConfig, TabletConfigs, TabletId,
 };
 use crate::cell::commit::TableId;
+use crate::cell::rows::RowRange;
 use crate::error::{Error, Result};
 use crate::schema::Schema;
 use crate::txn::Txn;
@@ -53,6 +54,17 @@ impl RowSet {
         Ok(RowSet { table, configs: Configs { tables, ..Configs::default() } })
     }
 
+    /// Returns a set of neighbouring rows, of which there is at least one, for mutations of
+    /// these rows only. The other rows of the table are replaced by empty ones.
+    pub fn part(
+        table: TableId,
+        schema: Arc<Schema>,
+        mut rows: Vec<Arc<TabletConfig>>,
+    ) -> Result<RowSet> {
+        rows = filled(&rows, schema.groups().len(), Txn::ZERO);
+        RowSet::new(table, schema, rows)
+    }
+
     /// Returns the rows, in order.
     pub fn rows(&self) -> impl Iterator<Item = &Arc<TabletConfig>> {
         self.configs.tables[&self.table].tablets.iter()
@@ -71,10 +83,34 @@ impl RowSet {
     }
 }
 
+/// Returns rows, given in row order, and empty ones in the gaps before, between and after
+/// them, which are not loaded and have everything up to `flushed` in files.
+pub(crate) fn filled(
+    rows: &[Arc<TabletConfig>],
+    groups: usize,
+    flushed: Txn,
+) -> Vec<Arc<TabletConfig>> {
+    let gap = |start: Vec<u8>, end: Option<Vec<u8>>| {
+        let mut config = TabletConfig::new(TabletId::default(), RowRange { start, end }, groups);
+        (config.load, config.rev, config.loaded) = (0, 0, false);
+        config.chains.iter_mut().for_each(|chain| chain.flushed = flushed);
+        Arc::new(config)
+    };
+    let (mut all, mut start) = (Vec::new(), Some(Vec::new()));
+    for row in rows {
+        if let Some(start) = start.filter(|start| *start < row.rows.start) {
+            all.push(gap(start, Some(row.rows.start.clone())));
+        }
+        all.push(row.clone());
+        start = row.rows.end.clone();
+    }
+    all.extend(start.map(|start| gap(start, None)));
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cell::rows::RowRange;
     use crate::config::{OpId, RowEdit, Split};
     use crate::schema::Family;
 
@@ -101,6 +137,31 @@ mod tests {
         }
         let two_groups = TabletConfig::new(NEXT, RowRange::all(), 2);
         assert!(set(vec![Arc::new(two_groups)]).is_err());
+    }
+
+    #[test]
+    fn part_of_a_table_is_enough_for_a_mutation_of_its_rows() {
+        let rows = RowRange { start: b"d".to_vec(), end: Some(b"m".to_vec()) };
+        let schema = Arc::new(Schema::with_families([Family::new("f")]).unwrap());
+        let mut part = RowSet::part(TABLE, schema, vec![tablet(7, rows.clone())]).unwrap();
+        let all: Vec<RowRange> = part.rows().map(|row| row.rows.clone()).collect();
+        let before = RowRange { start: Vec::new(), end: Some(b"d".to_vec()) };
+        let after = RowRange { start: b"m".to_vec(), end: None };
+        assert_eq!(all, [before, rows, after]);
+        let key = RowKey { table: TABLE, end: Some(b"m".to_vec()) };
+        let found = part.get(&key).unwrap().clone();
+        let expected = super::super::Expected { id: found.id, load: found.load, rev: found.rev };
+        let edits = vec![RowEdit::SetLoaded {
+            table: TABLE,
+            tablet: found.id,
+            start: b"d".to_vec(),
+            loaded: false,
+            flushed: None,
+        }];
+        let op = OpId { incarnation: 9, number: 1 };
+        let mutation = Mutation { key: key.clone(), expected, lower: None, edits, op };
+        assert!(part.apply(&mutation, NEXT));
+        assert!(!part.get(&key).unwrap().loaded);
     }
 
     #[test]

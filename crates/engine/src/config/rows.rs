@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::{ConfigEdit, Join, Splice, Split, TabletConfig, TabletId};
 use crate::cell::commit::TableId;
 use crate::error::Error;
+use crate::txn::Txn;
 
 /// Stores the rows of tablets. Calls return at once or when the answer is known; `done`
 /// is called exactly once, on any thread. The caller holds no lock that others need.
@@ -74,6 +75,9 @@ pub enum RowEdit {
         tablet: TabletId,
         start: Vec<u8>,
         loaded: bool,
+        /// Everything up to this txn is in files. Where the table has that, too, a row need
+        /// not.
+        flushed: Option<Txn>,
     },
 }
 
@@ -83,7 +87,7 @@ impl From<RowEdit> for ConfigEdit {
             RowEdit::Splice(splice) => ConfigEdit::Splice(splice),
             RowEdit::Split(split) => ConfigEdit::Split(split),
             RowEdit::Join(join) => ConfigEdit::Join(join),
-            RowEdit::SetLoaded { table, tablet, start, loaded } => {
+            RowEdit::SetLoaded { table, tablet, start, loaded, flushed: _ } => {
                 ConfigEdit::SetLoaded { table, tablets: vec![(tablet, start)], loaded }
             }
         }

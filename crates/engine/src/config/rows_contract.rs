@@ -109,7 +109,7 @@ impl Walk {
     }
 
     fn row(&self, key: &RowKey) -> Arc<TabletConfig> {
-        self.settler.read(std::slice::from_ref(key)).remove(0)
+        self.settler.read(std::slice::from_ref(key)).unwrap().remove(0)
     }
 
     fn step(&mut self) {

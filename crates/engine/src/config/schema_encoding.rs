@@ -2,11 +2,28 @@
 
 use std::sync::Arc;
 
+use prost::Message;
+
 use super::encoding::{Decoded, txn_from_raw};
 use super::messages::{
     FamilyMessage, GroupMessage, PurgeListMessage, PurgeMessage, PurgeRule, SchemaMessage,
 };
+use crate::error::{Error, Result};
 use crate::schema::{Compression, Family, Group, PURGE_DEPTH_MAX, Purge, Schema};
+
+impl Schema {
+    /// Encodes the schema, to be stored elsewhere than in a manifest.
+    pub fn encode(&self) -> Vec<u8> {
+        schema_to_message(self).encode_to_vec()
+    }
+
+    /// Decodes the output of `encode`.
+    pub fn decode(bytes: &[u8]) -> Result<Arc<Schema>> {
+        let message = SchemaMessage::decode(bytes).map_err(|error| error.to_string());
+        let schema = message.and_then(|message| schema_from_message(Some(message)));
+        schema.map_err(|what| Error::InvalidPackedFormat { at: 0, what })
+    }
+}
 
 pub(super) fn schema_to_message(schema: &Schema) -> SchemaMessage {
     let groups = schema

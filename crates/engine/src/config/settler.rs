@@ -143,14 +143,21 @@ impl Settler {
         Ok(written.inspect_err(|error| tracing::warn!(%error, "the log is kept")).is_ok())
     }
 
-    /// Returns rows that were just changed and that nobody changes meanwhile.
-    pub fn read(&self, keys: &[RowKey]) -> Vec<Arc<TabletConfig>> {
+    /// Returns rows that were just changed and that nobody changes meanwhile. Fails if the
+    /// store has.
+    pub fn read(&self, keys: &[RowKey]) -> Result<Vec<Arc<TabletConfig>>> {
         loop {
-            let rows: Option<Vec<TabletRow>> = self.find_newest(keys).into_iter().collect();
+            let rows: Option<Vec<TabletRow>> = self.find_newest(keys)?.into_iter().collect();
             if let Some(rows) = rows {
-                return rows.into_iter().map(|row| row.config).collect();
+                return Ok(rows.into_iter().map(|row| row.config).collect());
             }
+            self.check_failure()?;
         }
+    }
+
+    /// Fails if the store has: nobody waits for outcomes any more.
+    fn check_failure(&self) -> Result<()> {
+        self.config.failure().map_or(Ok(()), Err)
     }
 
     /// Notes that all rows of a table were changed with its schema, by a caller that has
@@ -210,9 +217,12 @@ impl Settler {
         };
         loop {
             self.submit_open(&mut batch);
-            self.read_open(&mut batch.pieces);
+            let read = self.read_open(&mut batch.pieces);
             if !batch.pieces.iter().any(Piece::is_open) {
                 break;
+            }
+            if let Err(error) = read.and_then(|()| self.check_failure()) {
+                return (vec![Err(error); requests.len()], Vec::new());
             }
         }
         let Batch { pieces, parts } = batch;
@@ -224,7 +234,7 @@ impl Settler {
         let keys: BTreeSet<&RowKey> = requests.iter().flat_map(Request::keys).collect();
         let keys: Vec<RowKey> = keys.into_iter().cloned().collect();
         let found: BTreeMap<&RowKey, Option<TabletRow>> =
-            keys.iter().zip(self.find_newest(&keys)).collect();
+            keys.iter().zip(self.find_newest(&keys)?).collect();
         let expect = |key: &RowKey, held: (TabletId, u64)| {
             let row = found[key].as_ref();
             let row = row.filter(|row| (row.config.id, row.config.load) == held);
@@ -286,37 +296,40 @@ impl Settler {
 
     /// Reads the rows of mutations whose outcome is open, until each row tells the
     /// outcome or shows that the mutation has not arrived.
-    fn read_open(&self, pieces: &mut [Piece]) {
+    fn read_open(&self, pieces: &mut [Piece]) -> Result<()> {
         let mut left: Vec<&mut Piece> = pieces.iter_mut().filter(|piece| piece.is_open()).collect();
         while !left.is_empty() {
             let keys: Vec<RowKey> = left.iter().map(|piece| piece.mutation.key.clone()).collect();
-            let mut rows = self.find(&keys).into_iter();
+            let mut rows = self.find(&keys)?.into_iter();
             left.retain_mut(|piece| !piece.note_read(rows.next().flatten()));
         }
+        Ok(())
     }
 
     /// Returns rows, none of them older than the last change from here.
-    fn find_newest(&self, keys: &[RowKey]) -> Vec<Option<TabletRow>> {
+    fn find_newest(&self, keys: &[RowKey]) -> Result<Vec<Option<TabletRow>>> {
         loop {
-            let rows = self.find(keys);
+            let rows = self.find(keys)?;
             let state = self.state.lock();
             let is_newest = |(key, row): (&RowKey, &Option<TabletRow>)| {
                 let passed = state.passed.get(key);
                 row.as_ref().is_none_or(|row| passed.is_none_or(|passed| row.config.rev > *passed))
             };
             if keys.iter().zip(&rows).all(is_newest) {
-                return rows;
+                return Ok(rows);
             }
+            drop(state);
+            self.check_failure()?;
         }
     }
 
     /// Returns rows as they are stored, or as they once were.
-    fn find(&self, keys: &[RowKey]) -> Vec<Option<TabletRow>> {
+    fn find(&self, keys: &[RowKey]) -> Result<Vec<Option<TabletRow>>> {
         let mut rows: BTreeMap<&RowKey, Option<TabletRow>> = BTreeMap::new();
         loop {
             let left: Vec<&RowKey> = keys.iter().filter(|key| !rows.contains_key(key)).collect();
             if left.is_empty() {
-                return keys.iter().map(|key| rows[key].clone()).collect();
+                return Ok(keys.iter().map(|key| rows[key].clone()).collect());
             }
             let asked = left.iter().map(|&key| key.clone()).collect();
             let found: Vec<Found> = ask(|done| self.rows.read(asked, done));
@@ -324,7 +337,7 @@ impl Settler {
                 match found {
                     Found::Row(row) => drop(rows.insert(key, Some(row))),
                     Found::Missing => drop(rows.insert(key, None)),
-                    Found::Unknown => {}
+                    Found::Unknown => self.check_failure()?,
                 }
             }
         }

@@ -70,6 +70,7 @@ impl<'a> RowRead<'a> {
         let groups = groups.filter(|&group| spec.wants_group(schema, group));
         let tablet = version.tablets.of(row);
         tablet.check_read(table, row)?;
+        tablet.check_snapshot(snapshot)?;
         let sources = Sources::of_row(version, tablet, groups, row, &options)?;
         // Most policies do not depend on the time.
         let ages = spec.reads_hidden(schema)? || schema.ages();

@@ -7,19 +7,19 @@ use std::task::{Context, Poll};
 
 use super::engine::Engine;
 use super::handle::Store;
+use super::log_mode::LogSpace;
 use super::touched::Touched;
 use super::waiting::{Mode, Waiting};
 use crate::budget::Charge;
 use crate::cell::commit::Commit;
 use crate::error::{Error, Result};
-use crate::log::LogReservation;
 use crate::write::{Prepared, Unknown};
 
 /// The right to apply one commit without waiting: holds its reservations of
 /// memory and log space, which are released on drop.
 pub struct Permit<'a> {
     pub(super) memory: Charge,
-    pub(super) log_space: LogReservation<'a>,
+    pub(super) log_space: LogSpace<'a>,
     /// The validated commit; `None` if the permit was waited for.
     pub(super) prepared: Option<Prepared<'a>>,
 }
@@ -144,7 +144,10 @@ impl Engine {
 
     fn attempt<'a>(&'a self, commit: &'a Commit) -> Result<Attempt<'a>> {
         self.check_failure()?;
-        let log = self.log.own().ok_or(Error::HasExternalLog)?;
+        let log = &self.log;
+        if log.external().is_some() {
+            return Err(Error::HasExternalLog);
+        }
         let prepared = self.prepare(commit)?;
         let commit_bytes = commit.bytes().len();
         if self.tables.world.spawner.is_none() {

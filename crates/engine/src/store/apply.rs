@@ -7,13 +7,14 @@ use std::sync::atomic::Ordering;
 
 use super::admission::Permit;
 use super::engine::Engine;
+use super::log_mode::LogSpace;
 use super::recovery::TABLES_STREAM;
 use crate::budget::Charge;
 use crate::cell::commit::{Commit, TableId};
 use crate::config::ConfigEdit;
 use crate::durability::Durability;
 use crate::error::{Error, Printable, Result};
-use crate::log::{LogEntry, LogReservation};
+use crate::log::LogEntry;
 use crate::schema::Schema;
 use crate::sync::AbortOnPanic;
 use crate::tablet::Table;
@@ -73,7 +74,7 @@ impl Engine {
         mut prepared: Prepared<'_>,
         commit_max_txn: Txn,
         memory: &mut Option<Charge>,
-        log_space: &mut Option<LogReservation<'_>>,
+        log_space: &mut Option<LogSpace<'_>>,
     ) -> Result<Option<Txn>> {
         let _abort = AbortOnPanic::during("while a commit was applied");
         let mut sequencer = self.sequencer.lock();
@@ -93,7 +94,7 @@ impl Engine {
         let payload = commit.bytes().clone();
         let entry = LogEntry { stream: TABLES_STREAM, index: txn.raw(), payload };
         let log_space = log_space.take().expect("a permit is used once");
-        self.log.own().ok_or(Error::HasExternalLog)?.enqueue_reserved(entry, log_space)?;
+        self.log.enqueue(entry, log_space)?;
         self.latest.store(txn.raw(), Ordering::Release);
         drop(sequencer);
         if halfway {

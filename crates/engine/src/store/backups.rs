@@ -212,7 +212,7 @@ impl Store {
     }
 
     fn check_kept_tables(&self) -> Result<()> {
-        self.check_open()?;
+        self.check_alone("keep backups and deleted tables")?;
         // Commits of an external log, which may be replayed, name tables that exist.
         if self.engine.log.external().is_some() { Err(Error::HasExternalLog) } else { Ok(()) }
     }

@@ -105,7 +105,9 @@ impl Engine {
 
     /// Whether tablets are split and joined automatically.
     fn chooses_bounds(&self) -> bool {
-        self.tables.options.tablets.automatic && self.log.external().is_none()
+        // Splits and joins of a cluster need the intents of R10.
+        let is_alone = self.log.external().is_none() && !self.log.is_of_cluster();
+        self.tables.options.tablets.automatic && is_alone
     }
 
     /// Returns the time until loads and neighbours are checked again.

@@ -31,6 +31,7 @@ const COPY_BYTES: usize = 1 << 20;
 impl Store {
     /// Creates a checkpoint of the given tables, all at the same txn.
     pub fn checkpoint(&self, tables: &[TableId]) -> Result<Checkpoint> {
+        self.check_alone("create checkpoints")?;
         let tables = tables.iter().map(|&id| self.engine.tables.map.get(id));
         Ok(self.pin(tables.collect::<Result<_>>()?)?.0)
     }

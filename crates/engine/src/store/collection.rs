@@ -71,7 +71,8 @@ impl Store {
     /// this thread. Returns `None` if the files are in the directory, where they are
     /// removed without a collection.
     pub fn collect(&self, dry_run: bool) -> Result<Option<Collected>> {
-        self.check_open()?;
+        // This store does not name the files of other servers.
+        self.check_alone("collect files")?;
         self.engine.collect(dry_run)
     }
 }

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::engine::Engine;
 use super::log_mode::LogMode;
-use super::recovery::TABLES_STREAM;
 use crate::error::Result;
 use crate::memory::MemoryFragment;
 use crate::tablet::Table;
@@ -42,8 +41,10 @@ impl Engine {
     /// of the others after a crash.
     pub(super) fn flush_work(&self, target: &FlushTarget) -> Work {
         match &self.log {
-            LogMode::Own(_) => Work::Flush { table: target.table.id, group: target.group },
             LogMode::External(_) => Work::FlushAll,
+            LogMode::Own(_) | LogMode::Objects(_) => {
+                Work::Flush { table: target.table.id, group: target.group }
+            }
         }
     }
 
@@ -58,12 +59,7 @@ impl Engine {
 
     /// Returns how many bytes of log are pinned by a txn and its successors.
     fn pinned_bytes(&self, txn: Txn) -> u64 {
-        match &self.log {
-            LogMode::Own(log) => {
-                log.with_writer(|writer| writer.pinned_bytes(TABLES_STREAM, txn.raw()))
-            }
-            LogMode::External(external) => external.unflushed_bytes(),
-        }
+        self.log.pinned_bytes(txn)
     }
 
     /// Does a flush if one is due.
@@ -128,12 +124,15 @@ impl FlushLog for Engine {
     fn head_without(&self, flushed: &[Arc<MemoryFragment>]) -> Option<u64> {
         let latest = self.latest();
         let floor = self.tables.map.txn_min(flushed).unwrap_or(Txn::MAX).min(latest.next());
-        let floors = [(TABLES_STREAM, floor.raw())];
-        self.log.with_writer(|writer| writer.head_for(&floors))
+        self.log.head_for(floor)
     }
 
     fn release_below(&self, segment: u64) -> Result<()> {
-        self.log.with_writer(|writer| writer.release_below(segment)).unwrap_or(Ok(()))
+        self.log.release_below(segment)
+    }
+
+    fn releases_after_config(&self) -> bool {
+        self.log.rules().floor_after_config
     }
 }
 

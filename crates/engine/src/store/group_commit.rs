@@ -116,6 +116,9 @@ impl Store {
         if self.engine.is_durable(txn) {
             return Ok(());
         }
+        if !self.engine.log.is_synced_by_callers() {
+            return self.durable_by_log(txn).await;
+        }
         let mut lead = match self.engine.join_group(txn) {
             Ok(lead) => lead,
             Err(turn) => match turn.await {

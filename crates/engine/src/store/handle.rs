@@ -156,7 +156,7 @@ impl Store {
     /// there was any. For stores opened without a spawner.
     pub fn step(&self) -> Result<bool> {
         self.check_open()?;
-        self.engine.log.drive(Durability::Durable)?;
+        self.engine.log.step()?;
         Ok(self.engine.flush_due()?
             || self.engine.compact_due()?
             || self.engine.change_bounds_due()?)
@@ -182,12 +182,18 @@ impl Store {
         if self.engine.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
     }
 
+    /// Fails in a server of a cluster, which does not do this by itself.
+    pub(super) fn check_alone(&self, what: &'static str) -> Result<()> {
+        self.check_open()?;
+        if self.engine.log.is_of_cluster() { Err(Error::InCluster(what)) } else { Ok(()) }
+    }
+
     fn shut_down(&mut self) -> Result<()> {
         if self.engine.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         self.engine.stopping.store(true, Ordering::Release);
-        let drained = self.engine.log.drive(Durability::Durable);
+        let drained = self.engine.log.drain();
         self.engine.log.stop();
         self.engine.claims.urgent.end();
         self.engine.claims.background.end();

@@ -23,6 +23,8 @@ impl Store {
     /// touched. Requests to these rows wait meanwhile. Whatever was read before a load
     /// counts as changed for later commits.
     pub fn load(&self, table: TableId, rows: &[RowRange]) -> Result<usize> {
+        // Others may have changed the rows of unloaded tablets: see `Store::load_rows`.
+        self.check_alone("load tablets")?;
         self.check_loads()?;
         let table = self.engine.tables.map.get(table)?;
         self.engine.load_tablets(&table, rows)
@@ -161,16 +163,16 @@ impl Engine {
                 key: tablet.row_key(table.id),
                 tablet: (*id, tablet.load),
                 lower: None,
-                edit: RowEdit::SetLoaded { table: table.id, tablet: *id, start, loaded },
+                edit: RowEdit::SetLoaded { table: table.id, tablet: *id, start, loaded, flushed },
             }
         };
-        let flushed = (0..table.version().memory.len()).filter_map(|group| {
+        let riders = (0..table.version().memory.len()).filter_map(|group| {
             flushed.map(|txn| ConfigEdit::SetFlushed { table: table.id, group, txn })
         });
         let changes: Vec<RowChange> = chosen.tablets.iter().map(change).collect();
         let keys: Vec<RowKey> = changes.iter().map(|change| change.key.clone()).collect();
-        self.tables.settler.settle(changes, flushed.collect())?;
-        let rows = self.tables.settler.read(&keys);
+        self.tables.settler.settle(changes, riders.collect())?;
+        let rows = self.tables.settler.read(&keys)?;
         Ok(rows.iter().map(|row| (row.id, row.load)).collect())
     }
 
@@ -194,11 +196,11 @@ impl Engine {
 
 /// Tablets that change their state together. From the first change on they cannot be
 /// split or joined.
-struct Chosen {
+pub(super) struct Chosen {
     /// The id and first row of each, in row order.
-    tablets: Vec<(TabletId, Vec<u8>)>,
+    pub(super) tablets: Vec<(TabletId, Vec<u8>)>,
     /// The newest txn at which one of them was loaded or unloaded.
-    loaded_at: Txn,
+    pub(super) loaded_at: Txn,
 }
 
 impl Chosen {
@@ -216,7 +218,7 @@ impl Chosen {
     }
 
     /// Shows changed tablets to readers and writers.
-    fn show(&self, publishing: &Publishing<'_>, change: impl Fn(&mut Tablet)) {
+    pub(super) fn show(&self, publishing: &Publishing<'_>, change: impl Fn(&mut Tablet)) {
         self.show_with(publishing, change, |_| ());
     }
 

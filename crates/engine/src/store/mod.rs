@@ -6,10 +6,10 @@
 //! reserves memory and log space, and `apply`, which gives it a txn and puts it
 //! into memory and the log queue in one step; `group_commit` then waits for its
 //! sync on behalf of asynchronous callers. `log_mode` is the log: the store's
-//! own, or an `external` one that the caller keeps and replays. `pool` runs the
+//! own, that of a server in a cluster (`placed`), or an `external` one that the caller keeps and replays. `pool` runs the
 //! background work of `flushing`, `compaction` and `bounds`. `tables`, `tablets` and `loads` are what
 //! the owner of a store changes: schemas, bounds, and which rows are served;
-//! `load_wait` waits for rows that soon are. `backups` keeps tables as they were, restores
+//! `load_wait` waits for rows that soon are. `rebuild` recovers the log of another server. `backups` keeps tables as they were, restores
 //! them, and brings deleted ones back. `collection` deletes unused files outside the
 //! directory.
 
@@ -29,8 +29,10 @@ mod load_wait;
 mod loads;
 mod log_mode;
 mod open;
+mod placed;
 mod pool;
 mod reads;
+mod rebuild;
 mod recovery;
 mod regroup;
 mod stats;
@@ -53,6 +55,8 @@ pub use handle::Store;
 pub use load_wait::LoadWait;
 pub use open::LOG_DIR;
 pub(crate) use open::{LOCK_FILE, lock_dir};
+pub use placed::ServerParts;
+pub use rebuild::{ClaimedTablet, PendingFiles, Rebuilding, Rebuilt};
 pub use recovery::TABLES_STREAM;
 pub(crate) use recovery::head_missing;
 pub use stats::StoreStats;

@@ -92,7 +92,7 @@ impl Store {
         Store::start(dir, lock, tables, &configs, LogMode::External(external))
     }
 
-    fn start(
+    pub(super) fn start(
         dir: &Path,
         lock: Box<dyn DirLock>,
         tables: Tables,
@@ -103,16 +103,14 @@ impl Store {
         let spawner = tables.world.spawner.clone();
         let memory = &tables.options.memory;
         let waiters: Arc<Waiters> = Arc::default();
-        if let Some(log) = log.own() {
-            let waiters = waiters.clone();
-            log.set_listener(Box::new(move |event| match event {
-                LogEvent::Progress => {
-                    waiters.wake_first(Stage::Queue);
-                    waiters.wake(Stage::Space);
-                }
-                LogEvent::Failed => waiters.wake_all(),
-            }));
-        }
+        let woken = waiters.clone();
+        log.set_listener(move |event| match event {
+            LogEvent::Progress => {
+                woken.wake_first(Stage::Queue);
+                woken.wake(Stage::Space);
+            }
+            LogEvent::Failed => woken.wake_all(),
+        });
         let engine = Arc::new(Engine {
             sequencer: NoIoMutex::new(Sequencer::new(base, memory.generation_commits_max)),
             generation_wanted: AtomicBool::new(false),
@@ -177,7 +175,11 @@ fn open_log(dir: &Path, tables: &Tables, configs: &Configs) -> Result<GroupLog> 
 }
 
 /// Creates the directories and locks the store.
-fn prepare_dir(files: &dyn Files, dir: &Path, parts: &[&str]) -> Result<Box<dyn DirLock>> {
+pub(super) fn prepare_dir(
+    files: &dyn Files,
+    dir: &Path,
+    parts: &[&str],
+) -> Result<Box<dyn DirLock>> {
     let looking = |error| Error::io("looking for", dir, error);
     if !Manifest::exists(files, dir).map_err(looking)? {
         create_durably(files, dir)?;

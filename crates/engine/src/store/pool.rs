@@ -21,7 +21,6 @@ use std::time::Duration;
 
 use super::engine::Engine;
 use crate::error::Result;
-use crate::log::GroupLog;
 use crate::tablet::{Table, TabletKey};
 use crate::workers::bounds::SplitReason;
 use crate::workers::choose::{self, Choice, Due};
@@ -112,9 +111,9 @@ impl Engine {
     ) -> io::Result<Vec<Box<dyn Joiner>>> {
         use Priority::{Low, Normal};
         let mut workers = Vec::new();
-        if self.log.own().is_some() {
+        if self.log.has_thread() {
             let (log, waiters) = (self.clone(), self.waiters.clone());
-            let run = move || log.log.own().into_iter().for_each(GroupLog::run);
+            let run = move || log.log.run();
             workers.push(spawner.spawn("stele-log", Normal, Box::new(run))?);
             let timer = move || waiters.run_timer();
             workers.push(spawner.spawn("stele-admission", Normal, Box::new(timer))?);

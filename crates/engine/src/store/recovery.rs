@@ -77,14 +77,7 @@ const CHECKS_PER_BUDGET: usize = 1024;
 
 impl<'a> Replay<'a> {
     fn new(tables: &'a Tables, log_dir: &'a Path, reader: &LogReader) -> Result<Replay<'a>> {
-        // Commits that were accepted once are accepted again, whatever the
-        // limits are now.
-        let limits = Limits {
-            row_bytes_max: usize::MAX - 1,
-            qualifier_bytes_max: usize::MAX,
-            value_bytes_max: usize::MAX,
-            commit_bytes_max: usize::MAX,
-        };
+        let limits = no_limits();
         let unsynced = if tables.options.log.sync { reader.extents() } else { Vec::new() };
         let last_table = TableId(tables.config.read()?.last_table);
         Ok(Replay {
@@ -120,7 +113,7 @@ impl<'a> Replay<'a> {
         let mut prepared = Prepared::new(&commit, &known, &self.limits, folds, self.unknown)
             .map_err(|error| damaged(error.to_string()))?;
         for table in &mut prepared.tables {
-            insert(self.tables, table, txn, &commit);
+            insert(self.tables, table, txn, &commit, None);
         }
         (self.last, self.commits) = (txn, self.commits + 1);
         self.bytes += item.payload.len() as u64;
@@ -169,16 +162,38 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// Inserts a logged commit into memory, without what is already in fragments.
-fn insert(tables: &Tables, prepared: &mut PreparedTable<'_>, txn: Txn, commit: &Commit) {
+/// Commits that were accepted once are accepted again, whatever the limits are now.
+pub fn no_limits() -> Limits {
+    Limits {
+        row_bytes_max: usize::MAX - 1,
+        qualifier_bytes_max: usize::MAX,
+        value_bytes_max: usize::MAX,
+        commit_bytes_max: usize::MAX,
+    }
+}
+
+/// Chooses the tablets to which a commit belongs.
+pub type ChooseTablet<'c> = &'c dyn Fn(&Tablet) -> bool;
+
+/// Inserts a logged commit into memory, without what is already in fragments, and without
+/// what does not belong to the tablets that `choose` accepts, if it is given.
+pub fn insert(
+    tables: &Tables,
+    prepared: &mut PreparedTable<'_>,
+    txn: Txn,
+    commit: &Commit,
+    choose: Option<ChooseTablet<'_>>,
+) {
     let table: Arc<Table> = prepared.table.clone();
     let version = table.version();
-    let some_flushed = version.tablets.summary().flushed >= txn;
+    let some_flushed = choose.is_some() || version.tablets.summary().flushed >= txn;
     for (group, memory) in version.memory.iter().enumerate() {
         if memory.flushed >= txn {
             continue;
         }
-        let is_missing = |tablet: &Tablet| tablet.chains[group].flushed < txn;
+        let is_missing = |tablet: &Tablet| {
+            tablet.chains[group].flushed < txn && choose.is_none_or(|choose| choose(tablet))
+        };
         if some_flushed {
             prepared.retain_rows(group, |row| is_missing(version.tablets.of(row)));
         }
@@ -215,9 +230,9 @@ fn missing_rows(
 
 /// During replay, the whole log is durable once it is synced, and none of it
 /// is released.
-struct ReplayLog<'a> {
-    tables: &'a Tables,
-    last: Txn,
+pub struct ReplayLog<'a> {
+    pub tables: &'a Tables,
+    pub last: Txn,
 }
 
 impl FlushLog for ReplayLog<'_> {

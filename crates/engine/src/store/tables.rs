@@ -27,7 +27,7 @@ impl Store {
         schema: Schema,
         splits: Vec<Vec<u8>>,
     ) -> Result<TableId> {
-        self.check_open()?;
+        self.check_alone("create tables")?;
         for row in &splits {
             self.check_split_row(row)?;
         }
@@ -37,7 +37,7 @@ impl Store {
     /// Drops a table and its data at once; `delete_table` keeps them for a while. Table
     /// ids are never reused.
     pub fn drop_table(&self, table: TableId) -> Result<()> {
-        self.check_open()?;
+        self.check_alone("drop tables")?;
         // A flush of all tables names them in one edit: none may be dropped
         // meanwhile.
         let external = self.engine.log.external();
@@ -83,7 +83,7 @@ impl Store {
         schema: Schema,
         emptied: &[&[u8]],
     ) -> Result<()> {
-        self.check_open()?;
+        self.check_alone("alter tables")?;
         let known = self.engine.tables.map.get(table)?;
         let before = known.version().schema.clone();
         if !before.keeps_groups(&schema) {

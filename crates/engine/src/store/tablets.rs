@@ -137,7 +137,7 @@ impl Store {
     /// the row may already be the first of a tablet. No data is rewritten; readers and
     /// writers notice nothing. Only a compaction of the tablet starts again.
     pub fn split(&self, table: TableId, row: &[u8]) -> Result<bool> {
-        self.check_open()?;
+        self.check_alone("split tablets")?;
         self.check_split_row(row)?;
         let table = self.engine.tables.map.get(table)?;
         let split = self.engine.tables.split(&table, row)?;
@@ -152,7 +152,7 @@ impl Store {
     /// readers and writers notice nothing. Memory is flushed first if the two have
     /// not been flushed up to the same commit.
     pub fn join(&self, table: TableId, row: &[u8]) -> Result<()> {
-        self.check_open()?;
+        self.check_alone("join tablets")?;
         let id = table;
         let table = self.engine.tables.map.get(table)?;
         loop {

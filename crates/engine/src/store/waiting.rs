@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use super::admission::Need;
 use super::engine::Engine;
+use super::log_mode::LogSpace;
 use super::stats::Delay;
 use super::touched::Touched;
 use super::waiters::Stage;
 use crate::budget::{Charge, MemoryReservation};
 use crate::error::{Error, Result};
-use crate::log::LogReservation;
 use crate::sync::Park;
 
 /// The initial delay of a commit when a chain is too long.
@@ -54,7 +54,7 @@ pub(super) struct Waiting<'a> {
     stage_since: Option<Instant>,
 }
 
-pub(super) type Outcome<'a> = Result<(Charge, Option<LogReservation<'a>>)>;
+pub(super) type Outcome<'a> = Result<(Charge, Option<LogSpace<'a>>)>;
 
 impl<'a> Waiting<'a> {
     pub(super) fn enter(engine: &'a Engine, need: Need, mode: Mode) -> Result<Waiting<'a>> {
@@ -226,8 +226,11 @@ impl<'a> Waiting<'a> {
         Ok(Poll::Ready(()))
     }
 
-    fn poll_space(&mut self) -> Result<Poll<Option<LogReservation<'a>>>> {
-        let Some(log) = self.engine.log.own() else { return Ok(Poll::Ready(None)) };
+    fn poll_space(&mut self) -> Result<Poll<Option<LogSpace<'a>>>> {
+        let log = &self.engine.log;
+        if log.external().is_some() {
+            return Ok(Poll::Ready(None));
+        }
         if self.mode != Mode::Async {
             return Ok(Poll::Ready(Some(log.reserve(self.need.commit_bytes)?)));
         }

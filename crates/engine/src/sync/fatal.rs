@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use parking_lot::{RwLockReadGuard, WaitTimeoutResult};
 
+use super::idle::idle;
+
 const UNDER_LOCK: &str = "under a lock";
 
 /// Logs the reason and aborts the process.
@@ -162,12 +164,20 @@ impl Condvar {
         self.inner.notify_all();
     }
 
+    /// May return early: callers look again.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        self.inner.wait(&mut guard.held);
+        match idle() {
+            None => self.inner.wait(&mut guard.held),
+            Some(idle) => MutexGuard::unlocked(guard, || idle()),
+        }
     }
 
-    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, limit: Duration) -> WaitTimeoutResult {
-        self.inner.wait_for(&mut guard.held, limit)
+    /// May return early: callers look again.
+    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, limit: Duration) {
+        match idle() {
+            None => drop(self.inner.wait_for(&mut guard.held, limit)),
+            Some(idle) => MutexGuard::unlocked(guard, || idle()),
+        }
     }
 
     pub fn wait_while_for<T>(

@@ -10,6 +10,8 @@
 
 #[cfg(not(feature = "shuttle"))]
 mod fatal;
+#[cfg(not(feature = "shuttle"))]
+mod idle;
 mod no_io;
 mod park;
 #[cfg(feature = "shuttle")]
@@ -35,6 +37,8 @@ pub use swap::{ArcSwap, ArcSwapOption, Guard};
 pub use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 #[cfg(not(feature = "shuttle"))]
 pub use fatal::{AbortOnPanic, Condvar, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
+#[cfg(not(feature = "shuttle"))]
+pub use idle::IdleScope;
 #[cfg(not(feature = "shuttle"))]
 pub use parking_lot::{MappedRwLockReadGuard, RwLockReadGuard};
 #[cfg(not(feature = "shuttle"))]

@@ -31,6 +31,7 @@ impl<T> NoIoMutex<T> {
 impl<T> NoIoGuard<'_, T> {
     /// Releases the lock until `changed` is notified.
     pub fn wait(guard: &mut Self, changed: &Condvar) {
+        let _released = depth::Released::new();
         changed.wait(&mut guard.held);
     }
 }
@@ -84,6 +85,22 @@ mod depth {
         }
     }
 
+    /// While it lives, one lock of the thread does not count: it is released during a wait.
+    pub struct Released(PhantomData<*const ()>);
+
+    impl Released {
+        pub fn new() -> Released {
+            DEPTH.set(DEPTH.get() - 1);
+            Released(PhantomData)
+        }
+    }
+
+    impl Drop for Released {
+        fn drop(&mut self) {
+            DEPTH.set(DEPTH.get() + 1);
+        }
+    }
+
     pub fn assert_none() {
         // Destructors that run during a panic may do anything.
         assert!(DEPTH.get() == 0 || thread::panicking(), "I/O under a lock that others need");
@@ -98,6 +115,15 @@ mod depth {
         #[inline]
         pub fn new() -> Counted {
             Counted
+        }
+    }
+
+    pub struct Released;
+
+    impl Released {
+        #[inline]
+        pub fn new() -> Released {
+            Released
         }
     }
 

@@ -95,16 +95,11 @@ impl Condvar {
 
     /// Waits without ever timing out: these limits are safety nets, and a lost wakeup
     /// that only the limit would repair must surface as a deadlock.
-    pub fn wait_for<T>(
-        &self,
-        guard: &mut MutexGuard<'_, T>,
-        limit: Duration,
-    ) -> sync::WaitTimeoutResult {
+    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, limit: Duration) {
         let held = guard.held.take().expect(HELD);
         let waited = self.inner.wait_timeout(held, limit);
-        let (held, result) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (held, _) = waited.unwrap_or_else(PoisonError::into_inner);
         guard.held = Some(held);
-        result
     }
 
     /// Waits and times out after a few turns: here the timeout is the normal end of the

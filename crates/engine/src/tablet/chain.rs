@@ -26,6 +26,8 @@ pub struct Tablet {
     pub since: Duration,
     /// Nothing that was read before this txn is known to be unchanged.
     pub loaded_at: Txn,
+    /// Reads at older txns would miss what another server wrote.
+    pub readable_from: Txn,
     /// One per group of the schema.
     pub chains: Vec<Chain>,
 }
@@ -55,7 +57,8 @@ impl Tablet {
         let loaded = config.loaded;
         let state = if loaded { TabletState::Active } else { TabletState::Unloaded };
         let rows = config.rows.clone();
-        Ok(Tablet { id, load, rows, state, since, loaded_at, chains })
+        let readable_from = Txn::ZERO;
+        Ok(Tablet { id, load, rows, state, since, loaded_at, readable_from, chains })
     }
 
     pub fn links(&self) -> impl Iterator<Item = &Arc<Link>> {

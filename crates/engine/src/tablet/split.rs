@@ -121,7 +121,7 @@ impl Tables {
             let known = open.get(&file.name).expect("a split or join names no new file");
             Ok(Arc::new(Link::new(file.clone(), rows, known.linked().clone())))
         };
-        let rows = self.settler.read(keys).into_iter();
+        let rows = self.settler.read(keys)?.into_iter();
         let since = self.world.clock.elapsed();
         rows.map(|row| Tablet::new(&row, loaded_at, since, link).map(Arc::new)).collect()
     }

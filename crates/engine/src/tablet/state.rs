@@ -5,6 +5,7 @@ use std::fmt;
 use super::chain::Tablet;
 use super::table::Table;
 use crate::error::{Error, NotLoaded, Printable, Result};
+use crate::txn::Txn;
 
 /// How far a tablet is loaded. A load passes through the states from `Unloaded` to
 /// `Active`, an unload through the later ones and back to `Unloaded`.
@@ -73,6 +74,16 @@ impl Tablet {
     #[inline]
     pub fn check_read(&self, table: &Table, row: &[u8]) -> Result<()> {
         if self.state.can_read() { Ok(()) } else { Err(self.not_loaded(table, row)) }
+    }
+
+    /// Fails unless the tablet can be read as of a txn.
+    #[inline]
+    pub fn check_snapshot(&self, snapshot: Txn) -> Result<()> {
+        if snapshot >= self.readable_from {
+            Ok(())
+        } else {
+            Err(Error::SnapshotExpired { snapshot })
+        }
     }
 
     /// Fails unless the row can be written.

@@ -11,7 +11,7 @@ use super::table_map::TableMap;
 use crate::cell::fold::Folds;
 use crate::cell::rows::RowRange;
 use crate::config::{
-    ConfigEdit, ConfigEditor, ConfigStore, ManifestRows, Reference, Settler, TableConfig,
+    ConfigEdit, ConfigEditor, ConfigStore, Configs, ManifestRows, Reference, Settler, TableConfig,
     TabletRows,
 };
 use crate::error::Result;
@@ -35,7 +35,10 @@ pub struct Tables {
     pub config: Arc<ConfigEditor>,
     /// Changes the rows of tablets.
     pub settler: Settler,
-    pub fragments: FragmentDir,
+    pub fragments: Arc<FragmentDir>,
+    /// Whether names of new files stay pending when the config names them, because it is
+    /// not the one that counts.
+    keeps_pending: bool,
     pub map: TableMap,
     /// Held while backups, deleted tables and checkpoints are read or removed.
     pub keeping: Mutex<()>,
@@ -63,6 +66,31 @@ impl Tables {
             &resources,
             &configs,
         )?;
+        Tables::assemble(world, options, resources, config, rows, Arc::new(fragments), &configs)
+    }
+
+    /// Loads tables into which a log is replayed. Their files get names of this store, which
+    /// stay pending.
+    pub fn beside(&self, resources: Resources, config: Box<dyn ConfigStore>) -> Result<Tables> {
+        let configs = config.read()?;
+        let config = Arc::new(ConfigEditor::new(config));
+        let rows = Arc::new(ManifestRows::new(config.clone()));
+        let (world, options) = (self.world.clone(), self.options.clone());
+        let fragments = self.fragments.clone();
+        let tables =
+            Tables::assemble(world, options, resources, config, rows, fragments, &configs)?;
+        Ok(Tables { keeps_pending: true, ..tables })
+    }
+
+    fn assemble(
+        world: World,
+        options: Options,
+        resources: Resources,
+        config: Arc<ConfigEditor>,
+        rows: Arc<dyn TabletRows>,
+        fragments: Arc<FragmentDir>,
+        configs: &Configs,
+    ) -> Result<Tables> {
         // Whatever was read before this opening may have changed since.
         let loaded_at = Txn::base(configs.generation);
         let active = configs.tables.values().filter(|table| table.is_active());
@@ -80,8 +108,23 @@ impl Tables {
             options,
             resources,
             fragments,
+            keeps_pending: false,
             keeping: Mutex::new(()),
         })
+    }
+
+    /// Records that the config names new files.
+    pub fn outcome_known<'f>(&self, files: impl Iterator<Item = &'f Reference>) {
+        if !self.keeps_pending {
+            self.fragments.outcome_known(files);
+        }
+    }
+
+    /// Shows a table of which no tablet is served yet.
+    pub fn adopt(&self, config: &TableConfig) -> Result<()> {
+        let table = load_table(config, Txn::ZERO, &self.world, &self.fragments, &self.resources)?;
+        self.map.insert(&Arc::new(table));
+        Ok(())
     }
 
     /// Creates a table whose tablets meet at `splits`, durably.
@@ -110,7 +153,7 @@ impl Tables {
 
     /// Forgets a table that the config no longer has in use. The caller has a turn for
     /// the whole table.
-    pub(super) fn close_table(&self, table: &Table) {
+    pub fn close_table(&self, table: &Table) {
         self.settler.forget(table.id);
         self.map.remove(table.id);
         table.mark_dropped();

@@ -260,7 +260,7 @@ impl<'a> Step<'a> {
             return Ok(None);
         };
         self.settle(&runs).map_err(|error| give_up(self.tables, added(), error))?;
-        self.tables.fragments.outcome_known(added());
+        self.tables.outcome_known(added());
         let Choice { tablet, group, runs: replaced, rows, .. } = self.choice;
         let runs_after = replaced.start..replaced.start + runs.len();
         self.swap(&publishing, runs);

@@ -34,6 +34,12 @@ pub trait FlushLog {
 
     /// Releases the log segments before `segment`.
     fn release_below(&self, segment: u64) -> Result<()>;
+
+    /// Whether the log is released only when the config has the files. Always, except in a
+    /// simulation without that rule.
+    fn releases_after_config(&self) -> bool {
+        true
+    }
 }
 
 /// A group of a table to flush.
@@ -191,6 +197,9 @@ pub fn flush(tables: &Tables, target: &FlushTarget, log: &dyn FlushLog) -> Resul
 pub fn flush_sealed(tables: &Tables, target: &FlushTarget, log: &dyn FlushLog) -> Result<bool> {
     let Some(written) = write(tables, target, log)? else { return Ok(false) };
     let head = log.head_without(&written.sealed);
+    if !log.releases_after_config() {
+        head.map_or(Ok(()), |segment| log.release_below(segment))?;
+    }
     let edit = head.map(|segment| ConfigEdit::SetLogHead { segment });
     // The log is needed until the new head is durable, after the files of all tablets.
     if let Published::Shown { riders: true } = publish(tables, &written, edit)? {

@@ -154,7 +154,7 @@ pub fn publish(tables: &Tables, written: &Written, head: Option<ConfigEdit>) -> 
     let riders = std::iter::once(written.flushed()).chain(head).collect();
     let settled = tables.settler.settle(written.changes(&additions), riders);
     let riders = settled.map_err(|error| give_up(tables, written.files(), error))?;
-    tables.fragments.outcome_known(written.files());
+    tables.outcome_known(written.files());
     written.show(additions, &publishing);
     Ok(Published::Shown { riders })
 }
@@ -177,7 +177,7 @@ pub fn publish_all(tables: &Tables, all: &[Written], edit: ConfigEdit) -> Result
     });
     let edits: Vec<ConfigEdit> = edits.chain([edit]).collect();
     tables.config.edit(&edits).map_err(|error| give_up(tables, files(), error))?;
-    tables.fragments.outcome_known(files());
+    tables.outcome_known(files());
     for (written, additions) in all.iter().zip(additions) {
         written.show(additions, &publishing[&written.target.table.id]);
     }

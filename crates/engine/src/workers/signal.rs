@@ -39,7 +39,7 @@ impl Signal {
         if !state.raised && !state.ended {
             match timeout {
                 None => self.changed.wait(&mut state),
-                Some(timeout) => drop(self.changed.wait_for(&mut state, timeout)),
+                Some(timeout) => self.changed.wait_for(&mut state, timeout),
             }
         }
         state.raised = false;

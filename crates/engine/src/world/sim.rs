@@ -23,6 +23,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+#[cfg(not(feature = "shuttle"))]
+pub use crate::sync::IdleScope;
+
 use super::files::{DirLock, File, Files};
 pub use agenda::Agenda;
 pub use faults::{Fault, FaultRates, Operation, Planned, disk_error, disk_full};

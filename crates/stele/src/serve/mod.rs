@@ -12,6 +12,7 @@
 
 mod banner;
 mod call;
+pub mod cluster;
 mod common_name;
 mod connections;
 mod console;

@@ -9,6 +9,7 @@ mod cluster;
 mod engine_tools;
 mod finding;
 mod manual;
+mod many_servers;
 mod metastore_commands;
 mod names;
 mod native_tables;

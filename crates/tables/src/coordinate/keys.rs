@@ -1,6 +1,7 @@
 //! The keys of a cluster. Numbers are decimal, so that an operator can read them.
 
 use bytes::Bytes;
+use stele_engine::TableId;
 
 /// The keys below the prefix of a cluster.
 #[derive(Clone, Debug)]
@@ -16,6 +17,11 @@ impl Keys {
     /// The counter of epochs and generations.
     pub fn epoch(&self) -> Vec<u8> {
         self.key("epoch")
+    }
+
+    /// All live servers.
+    pub fn servers(&self) -> Vec<u8> {
+        self.key("servers/")
     }
 
     /// A live server; leased.
@@ -43,14 +49,19 @@ impl Keys {
         self.key(&format!("recovered/{epoch}"))
     }
 
-    /// All rows of META tablets, in row order.
-    pub fn rows(&self) -> Vec<u8> {
-        self.key("meta/")
+    /// The rows of all tablets, ordered by table and end.
+    pub fn all_tablets(&self) -> Vec<u8> {
+        self.key("rows/")
     }
 
-    /// The row of the META tablet that ends before `end`; of the last one if `None`.
-    pub fn row(&self, end: Option<&[u8]>) -> Vec<u8> {
-        let mut key = self.rows();
+    /// The rows of the tablets of a table, in row order.
+    pub fn tablets(&self, table: TableId) -> Vec<u8> {
+        self.key(&format!("rows/{:08x}/", table.0))
+    }
+
+    /// The row of the tablet that ends before `end`; of the last one if `None`.
+    pub fn tablet(&self, table: TableId, end: Option<&[u8]>) -> Vec<u8> {
+        let mut key = self.tablets(table);
         match end {
             Some(end) => {
                 key.push(b'<');
@@ -61,7 +72,21 @@ impl Keys {
         key
     }
 
-    fn key(&self, name: &str) -> Vec<u8> {
+    /// Returns the table and the end of the tablet of a row.
+    pub fn parse_tablet(&self, key: &[u8]) -> Option<(TableId, Option<Vec<u8>>)> {
+        let name = key.strip_prefix(&self.all_tablets()[..])?;
+        let (id, end) = name.split_at_checked(8)?;
+        let id = std::str::from_utf8(id).ok()?;
+        let table = TableId(u32::from_str_radix(id, 16).ok()?);
+        let end = match end.strip_prefix(b"/")? {
+            b">" => None,
+            end => Some(end.strip_prefix(b"<")?.to_vec()),
+        };
+        (self.tablet(table, end.as_deref()) == key).then_some((table, end))
+    }
+
+    /// A key of the cluster.
+    pub fn key(&self, name: &str) -> Vec<u8> {
         format!("{}{name}", self.prefix).into_bytes()
     }
 }
@@ -84,9 +109,16 @@ mod tests {
     fn keys_of_rows_sort_like_their_ends() {
         let keys = Keys::of("one");
         let ends: [Option<&[u8]>; 5] = [Some(b"\0"), Some(b"a"), Some(b"ab"), Some(b"\xff"), None];
-        let sorted = ends.map(|end| keys.row(end));
-        assert!(sorted.is_sorted() && sorted.iter().all(|key| key.starts_with(&keys.rows())));
-        assert_eq!(keys.row(Some(b"users")), b"/stele/one/meta/<users");
+        let sorted = ends.map(|end| keys.tablet(TableId(26), end));
+        let of_table = keys.tablets(TableId(26));
+        assert!(sorted.is_sorted() && sorted.iter().all(|key| key.starts_with(&of_table)));
+        assert_eq!(sorted[1], b"/stele/one/rows/0000001a/<a");
+        for (key, end) in sorted.iter().zip(ends) {
+            assert_eq!(keys.parse_tablet(key), Some((TableId(26), end.map(<[u8]>::to_vec))));
+        }
+        for name in ["rows/0000001a", "rows/0000001A/>", "rows/0000001a/>x", "rows/1/>", "epoch"] {
+            assert_eq!(keys.parse_tablet(&keys.key(name)), None, "{name}");
+        }
         assert_eq!(keys.server("s1"), b"/stele/one/servers/s1");
         assert_eq!(parse_number(&number(u64::MAX)), Some(u64::MAX));
         assert_eq!(parse_number(b"-1"), None);

@@ -196,6 +196,10 @@ impl SimEtcdConnection {
         effect: impl FnOnce(&SimEtcd) -> T + Send + 'static,
         done: Done<T>,
     ) {
+        if self.process.has_crashed() {
+            // Nobody waits for an answer.
+            return;
+        }
         let (etcd, agenda, process) =
             (self.etcd.clone(), self.etcd.agenda.clone(), self.process.clone());
         let (EtcdFaults { refused, answer_lost, late }, delay_max) = {

@@ -1,28 +1,29 @@
-//! The rows of META tablets, which are keys of the coordinator. A change is one
-//! transaction on the rows that it touches, under the condition that its sender has its
-//! lease (R1.5, R2.2).
+//! The rows of tablets as keys of the coordinator. A change is one transaction on the rows
+//! that it touches, under the condition that its sender has its lease (R1.5, R2.2).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use bytes::Bytes;
+use parking_lot::Mutex;
 use stele_engine::config::{
-    Answer, Done, Found, Mutation, OpId, Outcome, RowEdit, RowKey, RowSet, Submission, TabletRow,
-    TabletRows,
+    Answer, Done, Found, Mutation, OpId, Outcome, RowEdit, RowKey, RowSet, Submission,
+    TabletConfig, TabletRow, TabletRows,
 };
 use stele_engine::schema::Schema;
-use stele_engine::{Error, Result, TableId, TabletId};
+use stele_engine::{Error, Result, RowRange, TableId, TabletId};
 
 use super::owned_row::{Holder, LogStart, OwnedRow, Owner};
-use crate::coordinate::{Compare, KeyValue, Op, Transaction, Unreachable};
+use crate::coordinate::{Compare, KeyValue, Keys, Op, Transaction, Unreachable};
 use crate::detached::detach;
 use crate::incarnation::Incarnation;
 
 /// Returns the next slot of the log of this server that belongs to nobody.
 type NextSlot = Box<dyn Fn() -> u64 + Send + Sync>;
 
-/// The rows of the table META, as one incarnation of a server changes them. Clones share
-/// its state.
+/// The rows of all tables, as one incarnation of a server changes them. Clones share its
+/// state.
 #[derive(Clone)]
 pub struct RootRows {
     shared: Arc<Shared>,
@@ -30,8 +31,8 @@ pub struct RootRows {
 
 struct Shared {
     incarnation: Arc<Incarnation>,
-    table: TableId,
-    schema: Arc<Schema>,
+    /// Of the tables whose rows the engine may change.
+    schemas: Mutex<BTreeMap<TableId, Arc<Schema>>>,
     next_slot: NextSlot,
     /// The last number of a tablet id.
     tablets: AtomicU32,
@@ -42,9 +43,24 @@ struct Shared {
 /// Ids of mutations that do not come from the engine have this bit.
 const OWN_OPS: u64 = 1 << 63;
 
+/// The maximum number of mutations of a submission that are under way at a time.
+const MUTATIONS_MAX: usize = 32;
+
+/// Mutations of the engine that are being made.
+struct Submitted {
+    mutations: Vec<Mutation>,
+    /// The first that nobody makes yet.
+    next: AtomicUsize,
+    /// The outcomes, and the number of those that are known.
+    ended: Mutex<(Vec<Outcome>, usize)>,
+    done: Mutex<Option<Done<Answer>>>,
+    riders: Vec<bool>,
+}
+
 /// A row as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredRow {
+    pub table: TableId,
     pub row: OwnedRow,
     key: Vec<u8>,
     modified: i64,
@@ -55,14 +71,11 @@ impl RootRows {
     /// that belongs to nobody.
     pub fn new(
         incarnation: Arc<Incarnation>,
-        table: TableId,
-        schema: Arc<Schema>,
         next_slot: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> RootRows {
         let shared = Shared {
             incarnation,
-            table,
-            schema,
+            schemas: Mutex::default(),
             next_slot: Box::new(next_slot),
             tablets: AtomicU32::new(0),
             ops: AtomicU64::new(0),
@@ -70,21 +83,87 @@ impl RootRows {
         RootRows { shared: Arc::new(shared) }
     }
 
-    /// Creates the rows of a new table, unless there are any.
-    pub async fn create(&self, rows: &[OwnedRow]) -> Result<bool, Unreachable> {
-        let world = &self.shared.incarnation.world;
-        let key = |row: &OwnedRow| world.keys.row(row.config.rows.end.as_deref());
-        let when = rows.iter().map(|row| Compare::Absent(key(row))).collect();
-        let then = rows.iter().map(|row| Op::put(key(row), row.encode())).collect();
-        let transaction = Transaction { when, then, otherwise: Vec::new() };
-        Ok(world.coordinator.run(transaction).await?.applied)
+    /// Notes the schema of a table: the engine may change its rows.
+    pub fn adopt(&self, table: TableId, schema: Arc<Schema>) {
+        self.shared.schemas.lock().insert(table, schema);
     }
 
-    /// Returns all rows, in order, at one moment.
+    /// Forgets a table that was dropped.
+    pub fn forget(&self, table: TableId) {
+        self.shared.schemas.lock().remove(&table);
+    }
+
+    /// Returns the keys and values of the rows of a new table whose tablets meet at
+    /// `splits`. Nobody owns them.
+    pub fn rows_of_new_table(
+        &self,
+        table: TableId,
+        schema: &Schema,
+        splits: &[Vec<u8>],
+    ) -> Result<Vec<(Vec<u8>, Bytes)>> {
+        if !splits.is_sorted_by(|a, b| a < b) || splits.iter().any(Vec::is_empty) {
+            let what = "the rows at which a table is split must ascend and not be empty";
+            return Err(Error::InvalidSplit(what.into()));
+        }
+        let starts = std::iter::once(Vec::new()).chain(splits.iter().cloned());
+        let ends = splits.iter().cloned().map(Some).chain([None]);
+        let row = |(start, end): (Vec<u8>, Option<Vec<u8>>)| {
+            let key = self.keys().tablet(table, end.as_deref());
+            let rows = RowRange { start, end };
+            let mut config = TabletConfig::new(self.next_tablet()?, rows, schema.groups().len());
+            config.loaded = false;
+            Ok((key, OwnedRow::new(config).encode()))
+        };
+        starts.zip(ends).map(row).collect()
+    }
+
+    /// Creates the rows of a new table, unless there are any.
+    pub async fn create(
+        &self,
+        table: TableId,
+        schema: &Schema,
+        splits: &[Vec<u8>],
+    ) -> Result<Result<bool>, Unreachable> {
+        let rows = match self.rows_of_new_table(table, schema, splits) {
+            Ok(rows) => rows,
+            Err(error) => return Ok(Err(error)),
+        };
+        let when = rows.iter().map(|(key, _)| Compare::Absent(key.clone())).collect();
+        let then = rows.into_iter().map(|(key, value)| Op::put(key, value)).collect();
+        let transaction = Transaction { when, then, otherwise: Vec::new() };
+        let coordinator = &self.shared.incarnation.world.coordinator;
+        Ok(Ok(coordinator.run(transaction).await?.applied))
+    }
+
+    fn keys(&self) -> &Keys {
+        &self.shared.incarnation.world.keys
+    }
+
+    /// Returns the rows of all tables, in order, at one moment.
     pub async fn all(&self) -> Result<Result<Vec<StoredRow>>, Unreachable> {
-        let world = &self.shared.incarnation.world;
-        let found = world.coordinator.get_all(world.keys.rows()).await?;
-        Ok(found.into_iter().map(stored).collect())
+        self.with_prefix(self.keys().all_tablets()).await
+    }
+
+    /// Returns the rows of a table, in order, at one moment.
+    pub async fn of_table(&self, table: TableId) -> Result<Result<Vec<StoredRow>>, Unreachable> {
+        self.with_prefix(self.keys().tablets(table)).await
+    }
+
+    async fn with_prefix(&self, prefix: Vec<u8>) -> Result<Result<Vec<StoredRow>>, Unreachable> {
+        let found = self.shared.incarnation.world.coordinator.get_all(prefix).await?;
+        Ok(found.into_iter().map(|found| stored(self.keys(), found)).collect())
+    }
+
+    /// Returns those of some rows that exist, at one moment.
+    pub(crate) async fn some<'k>(
+        &self,
+        keys: impl Iterator<Item = &'k RowKey>,
+    ) -> Result<Result<Vec<StoredRow>>, Unreachable> {
+        let get = |key: &RowKey| Op::Get(self.keys().tablet(key.table, key.end.as_deref()));
+        let then = keys.map(get).collect();
+        let transaction = Transaction { then, ..Transaction::default() };
+        let found = self.shared.incarnation.world.coordinator.run(transaction).await?.found;
+        Ok(found.into_iter().map(|found| stored(self.keys(), found)).collect())
     }
 
     /// Replaces the content of a row, if it is still as it was read. The new content gets
@@ -116,15 +195,13 @@ impl RootRows {
             incarnation.lease.check()?;
             match incarnation.world.coordinator.run(transaction.clone()).await {
                 Ok(done) if done.applied => {
-                    return Ok(Some(StoredRow {
-                        row,
-                        modified: done.revision,
-                        key: found.key.clone(),
-                    }));
+                    let (table, key) = (found.table, found.key.clone());
+                    return Ok(Some(StoredRow { table, row, modified: done.revision, key }));
                 }
                 Ok(done) => {
                     // The row tells whether an earlier attempt was applied.
-                    let now = done.found.into_iter().next().map(stored).transpose()?;
+                    let now = done.found.into_iter().next();
+                    let now = now.map(|now| stored(self.keys(), now)).transpose()?;
                     return Ok(now.filter(|now| now.row.op == Some(op)));
                 }
                 Err(_) => incarnation.world.pause().await,
@@ -132,58 +209,98 @@ impl RootRows {
         }
     }
 
+    /// Makes those mutations of a submission that nobody else makes.
+    async fn mutate_all(self, submitted: Arc<Submitted>) {
+        loop {
+            let at = submitted.next.fetch_add(1, Ordering::Relaxed);
+            let Some(mutation) = submitted.mutations.get(at) else { return };
+            let outcome = self.mutate(mutation).await;
+            let mut ended = submitted.ended.lock();
+            ended.0[at] = outcome;
+            ended.1 += 1;
+            if ended.1 < submitted.mutations.len() {
+                continue;
+            }
+            let outcomes = std::mem::take(&mut ended.0);
+            drop(ended);
+            if let Some(done) = submitted.done.lock().take() {
+                done(Answer { outcomes, riders: submitted.riders.clone() });
+            }
+        }
+    }
+
     /// Makes a mutation of the engine, once. Nothing but its row tells that it has no
     /// effect: an earlier attempt may still be under way.
     async fn mutate(&self, mutation: &Mutation) -> Outcome {
+        let incarnation = &self.shared.incarnation;
+        // Without a lease the engine is about to be halted: it does not wait for more.
+        if incarnation.lease.check().is_err() {
+            incarnation.world.pause().await;
+            return Outcome::Unknown;
+        }
         match self.try_mutate(mutation).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(error)) => {
                 report(&error);
-                self.shared.incarnation.world.pause().await;
+                incarnation.world.pause().await;
                 Outcome::Unknown
             }
             Err(Unreachable(_)) => {
-                self.shared.incarnation.world.pause().await;
+                incarnation.world.pause().await;
                 Outcome::Unknown
             }
         }
     }
 
     async fn try_mutate(&self, mutation: &Mutation) -> Result<Result<Outcome>, Unreachable> {
-        let rows = match self.all().await? {
+        let lower = mutation.lower.iter().map(|(key, _)| key);
+        let keys: Vec<&RowKey> = lower.chain([&mutation.key]).collect();
+        let rows = match self.some(keys.iter().copied()).await? {
             Ok(rows) => rows,
             Err(error) => return Ok(Err(error)),
         };
         let transaction = match self.transaction(&rows, mutation) {
             Ok(Some(transaction)) => transaction,
-            Ok(None) => return Ok(Ok(Outcome::Refused(find(&rows, &mutation.key)))),
+            Ok(None) => return Ok(Ok(Outcome::Refused(self.find(&rows, &mutation.key)))),
             Err(error) => return Ok(Err(error)),
         };
         if self.shared.incarnation.world.coordinator.run(transaction).await?.applied {
             return Ok(Ok(Outcome::Applied));
         }
         // The rows have changed since they were read, or the lease is gone.
-        Ok(self.all().await?.map(|rows| Outcome::Refused(find(&rows, &mutation.key))))
+        let now = self.some(keys.into_iter()).await?;
+        Ok(now.map(|rows| Outcome::Refused(self.find(&rows, &mutation.key))))
     }
 
     /// Returns the transaction of a mutation; `None` if the rows are not as it expects.
     fn transaction(&self, rows: &[StoredRow], mutation: &Mutation) -> Result<Option<Transaction>> {
-        let shared = &self.shared;
-        let configs = rows.iter().map(|stored| stored.row.config.clone()).collect();
-        let mut set = RowSet::new(shared.table, shared.schema.clone(), configs)?;
-        if mutation.key.table != shared.table || !set.apply(mutation, self.next_tablet()?) {
+        let (shared, table) = (&self.shared, mutation.key.table);
+        let Some(schema) = shared.schemas.lock().get(&table).cloned() else {
+            return Err(Error::UnknownTable(format!("number {}", table.0)));
+        };
+        if rows.is_empty() {
             return Ok(None);
         }
-        let keys = &shared.incarnation.world.keys;
-        let before: BTreeMap<&[u8], &StoredRow> =
+        let known: Vec<Arc<TabletConfig>> =
+            rows.iter().map(|stored| stored.row.config.clone()).collect();
+        let set = RowSet::part(table, schema, known);
+        let Ok(mut set) = set else { return Ok(None) };
+        let is_gap = |id: TabletId| id == TabletId::default();
+        if !set.apply(mutation, self.next_tablet()?) {
+            return Ok(None);
+        }
+        let mut when = Vec::new();
+        if shared.incarnation.world.rules.server_conditional {
+            when.push(shared.incarnation.has_lease());
+        }
+        let mut left: BTreeMap<&[u8], &StoredRow> =
             rows.iter().map(|stored| (&stored.key[..], stored)).collect();
-        let mut when = vec![shared.incarnation.has_lease()];
         let mut then = Vec::new();
-        let mut left = before.clone();
         // A new row gets the owner and the log of the one that it was split from.
-        let source = before.get(&keys.row(mutation.key.end.as_deref())[..]).copied();
-        for config in set.rows() {
-            let key = keys.row(config.rows.end.as_deref());
+        let source = self.keys().tablet(table, mutation.key.end.as_deref());
+        let source = left.get(&source[..]).copied();
+        for config in set.rows().filter(|config| !is_gap(config.id)) {
+            let key = self.keys().tablet(table, config.rows.end.as_deref());
             let old = left.remove(&key[..]);
             if old.is_some_and(|old| old.row.config == *config) {
                 continue;
@@ -204,12 +321,21 @@ impl RootRows {
             when.push(Compare::Modified(gone.key.clone(), gone.modified));
             then.push(Op::Delete(gone.key.clone()));
         }
+        if !shared.incarnation.world.rules.server_conditional {
+            when.clear();
+        }
         Ok(Some(Transaction { when, then, otherwise: Vec::new() }))
     }
 
     /// Sets the owner of a row whose tablet is loaded or unloaded (R3.3, R7).
     fn set_owner(&self, row: &mut OwnedRow, edit: &RowEdit) {
-        let RowEdit::SetLoaded { loaded, .. } = edit else { return };
+        let RowEdit::SetLoaded { loaded, flushed, .. } = edit else { return };
+        if let Some(flushed) = flushed {
+            let config = Arc::make_mut(&mut row.config);
+            for chain in &mut config.chains {
+                chain.flushed = chain.flushed.max(*flushed);
+            }
+        }
         (row.owner, row.log) = match loaded {
             true => (Owner::Server(self.holder()), Some(self.log_start())),
             false => (Owner::Nobody, None),
@@ -233,46 +359,61 @@ impl RootRows {
         let incarnation = u32::try_from(self.shared.incarnation.epoch).map_err(spent)?;
         Ok(TabletId { incarnation, number })
     }
+
+    fn find(&self, rows: &[StoredRow], key: &RowKey) -> Option<TabletRow> {
+        let is_it = |row: &&StoredRow| row.table == key.table && row.row.config.rows.end == key.end;
+        let found = &rows.iter().find(is_it)?.row;
+        Some(TabletRow { config: found.config.clone(), op: found.op })
+    }
 }
 
 fn report(error: &Error) {
-    tracing::error!(%error, "rows of META are damaged: their tablets stay as they are");
+    tracing::error!(%error, "rows of tablets cannot be read: they stay as they are");
 }
 
-fn stored(found: KeyValue) -> Result<StoredRow> {
-    let row = OwnedRow::decode(&found.value)?;
-    Ok(StoredRow { row, key: found.key, modified: found.modified })
+fn stored(keys: &Keys, found: KeyValue) -> Result<StoredRow> {
+    StoredRow::of(keys, found)
 }
 
-fn find(rows: &[StoredRow], key: &RowKey) -> Option<TabletRow> {
-    let mut rows = rows.iter().map(|stored| &stored.row);
-    let row = rows.find(|row| row.config.rows.end == key.end)?;
-    Some(TabletRow { config: row.config.clone(), op: row.op })
+impl StoredRow {
+    /// Decodes a key and its value.
+    pub fn of(keys: &Keys, found: KeyValue) -> Result<StoredRow> {
+        let row = OwnedRow::decode(&found.value)?;
+        let invalid = || Error::InvalidPackedFormat { at: 0, what: "the key of a row".into() };
+        let (table, end) = keys.parse_tablet(&found.key).ok_or_else(invalid)?;
+        if row.config.rows.end != end {
+            return Err(invalid());
+        }
+        Ok(StoredRow { table, row, key: found.key, modified: found.modified })
+    }
 }
 
 impl TabletRows for RootRows {
     fn submit(&self, submission: Submission, done: Done<Answer>) {
-        let rows = self.clone();
-        detach(async move {
-            let mut answer = Answer::default();
-            for mutation in &submission.mutations {
-                answer.outcomes.push(rows.mutate(mutation).await);
-            }
-            // Riders belong to the store's own config.
-            answer.riders = vec![false; submission.riders.len()];
-            done(answer);
+        // Riders belong to the store's own config.
+        let riders = vec![false; submission.riders.len()];
+        let count = submission.mutations.len();
+        if count == 0 {
+            return done(Answer { outcomes: Vec::new(), riders });
+        }
+        let submitted = Arc::new(Submitted {
+            mutations: submission.mutations,
+            next: AtomicUsize::new(0),
+            ended: Mutex::new((vec![Outcome::Unknown; count], 0)),
+            done: Mutex::new(Some(done)),
+            riders,
         });
+        for _ in 0..count.min(MUTATIONS_MAX) {
+            detach(self.clone().mutate_all(submitted.clone()));
+        }
     }
 
     fn read(&self, keys: Vec<RowKey>, done: Done<Vec<Found>>) {
         let rows = self.clone();
         detach(async move {
-            let found = match rows.all().await {
-                Ok(Ok(all)) => {
-                    let found = |key: &RowKey| {
-                        let row = find(&all, key).filter(|_| key.table == rows.shared.table);
-                        row.map_or(Found::Missing, Found::Row)
-                    };
+            let found = match rows.some(keys.iter()).await {
+                Ok(Ok(some)) => {
+                    let found = |key| rows.find(&some, key).map_or(Found::Missing, Found::Row);
                     keys.iter().map(found).collect()
                 }
                 unknown => {

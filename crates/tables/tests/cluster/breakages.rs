@@ -1,5 +1,6 @@
 //! Each rule, switched off, is missed: a scenario aimed at it breaks within 50 seeds. Rules
-//! that are a second line of defence are switched off together with the first.
+//! that are a second line of defence are switched off together with the first. The tests
+//! of `with_engine` do the same with the engine in place of lists.
 
 use std::time::Duration;
 
@@ -102,7 +103,7 @@ fn on_doubt_skips() {
 
 #[test]
 fn floor_after_config() {
-    missed(FLOORS, |switches| switches.floor_after_config = false);
+    missed(FLOORS, |switches| switches.rules.floor_after_config = false);
 }
 
 #[test]
@@ -148,6 +149,83 @@ fn base_per_load() {
 
 #[test]
 fn skip_flushed() {
-    let violation = missed(CRASHES, |switches| switches.skip_flushed = false);
+    let violation = missed(CRASHES, |switches| switches.rules.skip_flushed = false);
     assert!(matches!(violation, Violation::Doubled(_)), "{violation:?}");
+}
+
+mod with_engine {
+    use super::*;
+
+    /// Returns a scenario whose servers have the engine, and a tablet for each row.
+    fn engine(scenario: Scenario) -> Scenario {
+        let Scenario { tablets, fragments, .. } = Scenario::ENGINE;
+        Scenario { engine: true, tablets, fragments, ..scenario }
+    }
+
+    #[test]
+    fn lease_gates_reads() {
+        let violation = missed(engine(PAUSES), |switches| switches.lease_gates_reads = false);
+        assert!(matches!(violation, Violation::Stale { .. }), "{violation:?}");
+    }
+
+    #[test]
+    fn wait_for_lease() {
+        let scenario = Scenario { strays: 60, ..engine(PAUSES) };
+        missed(scenario, |switches| switches.rules.wait_for_lease = false);
+    }
+
+    #[test]
+    fn seal_with_lease_gates_acks() {
+        missed(engine(PAUSES), |switches| {
+            switches.rules.seal = false;
+            switches.lease_gates_acks = false;
+        });
+    }
+
+    #[test]
+    fn acks_in_order() {
+        missed(engine(CRASHES), |switches| switches.rules.acks_in_order = false);
+    }
+
+    #[test]
+    fn floor_after_config() {
+        missed(engine(FLOORS), |switches| switches.rules.floor_after_config = false);
+    }
+
+    #[test]
+    fn floor_before_delete() {
+        missed(engine(FLOORS), |switches| switches.rules.floor_before_delete = false);
+    }
+
+    #[test]
+    fn floor_only_rises() {
+        missed(engine(FLOORS), |switches| switches.rules.floor_only_rises = false);
+    }
+
+    #[test]
+    fn walk_from_zero() {
+        missed(engine(FLOORS), |switches| switches.rules.walk_from = WalkFrom::Zero);
+    }
+
+    #[test]
+    fn server_conditional() {
+        missed(engine(PAUSES), |switches| switches.rules.server_conditional = false);
+    }
+
+    #[test]
+    fn recoverer_conditional() {
+        let scenario = Scenario { rivals: 100, ..engine(PAUSES) };
+        missed(scenario, |switches| switches.rules.recoverer_conditional = false);
+    }
+
+    #[test]
+    fn base_per_load() {
+        missed(engine(MOVES), |switches| switches.rules.base_per_load = false);
+    }
+
+    #[test]
+    fn skip_flushed() {
+        let violation = missed(engine(CRASHES), |switches| switches.rules.skip_flushed = false);
+        assert!(matches!(violation, Violation::Doubled(_)), "{violation:?}");
+    }
 }

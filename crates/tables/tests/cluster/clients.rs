@@ -99,7 +99,7 @@ impl Shared {
         let number = self.numbers.fetch_add(1, Ordering::SeqCst) + 1;
         let begun = self.cluster.agenda.elapsed();
         let reply =
-            self.call(process, move |server, reply| server.append(row, number, reply)).await;
+            self.call(process, row, move |server, reply| server.append(row, number, reply)).await;
         let ended = Some(self.cluster.agenda.elapsed());
         let call = match reply {
             Some(Reply::Appended) => Call { row, begun, ended, what: What::Append(number) },
@@ -112,7 +112,7 @@ impl Shared {
     /// Reads a row. Returns what was found, if there was an answer.
     async fn read(&self, process: &Arc<SimProcess>, row: u8) -> Option<Vec<u64>> {
         let begun = self.cluster.agenda.elapsed();
-        let reply = self.call(process, move |server, reply| server.read(row, reply)).await;
+        let reply = self.call(process, row, move |server, reply| server.read(row, reply)).await;
         let Some(Reply::Found(found)) = reply else { return None };
         let ended = Some(self.cluster.agenda.elapsed());
         let what = What::Read(found.clone());
@@ -125,11 +125,12 @@ impl Shared {
     async fn call(
         &self,
         process: &Arc<SimProcess>,
-        call: impl FnOnce(Arc<crate::server::Server>, OnReply) + Send + 'static,
+        row: u8,
+        call: impl FnOnce(crate::server::Server, OnReply) + Send + 'static,
     ) -> Option<Reply> {
         let (cluster, agenda) = (&self.cluster, &self.cluster.agenda);
         let any = agenda.below(cluster.scenario.servers as u64) as usize;
-        let owner = cluster.owner().filter(|_| !agenda.chance(cluster.scenario.strays));
+        let owner = cluster.owner_of(row).filter(|_| !agenda.chance(cluster.scenario.strays));
         let server = cluster.server(owner.unwrap_or(any))?;
         let (ended, answer) = oneshot::channel();
         // Whichever comes first: the reply or the timeout.
@@ -144,7 +145,7 @@ impl Shared {
             let back = events.delay(NETWORK_DELAY_MAX);
             events.after(back, move || end(&replied, Some(reply)));
         });
-        let target = server.process.clone();
+        let target = server.process().clone();
         target.after(agenda.delay(NETWORK_DELAY_MAX), move || call(server, reply));
         process.after(TIMEOUT, move || end(&ended, None));
         answer.await.unwrap_or(None)

@@ -13,7 +13,7 @@ use stele_engine::log::LogEntry;
 use stele_engine::log::objects::LogObject;
 use stele_engine::{Result, RowRange, Txn};
 use stele_tables::recover::{Finished, Rebuild, Rebuilding};
-use stele_tables::rows::OwnedRow;
+use stele_tables::rows::{OwnedRow, StoredRow};
 
 /// A commit: appends a number to a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,10 +111,10 @@ struct Building {
 }
 
 impl Rebuild for Builder {
-    fn begin(&self, rows: Vec<OwnedRow>) -> Box<dyn Rebuilding> {
+    fn begin(&self, rows: &[StoredRow]) -> Result<Box<dyn Rebuilding>> {
         let (files, names) = (self.files.clone(), self.names.clone());
-        let rows = rows.into_iter().map(|row| (row, Vec::new())).collect();
-        Box::new(Building { files, names, skip_flushed: self.skip_flushed, rows })
+        let rows = rows.iter().map(|stored| (stored.row.clone(), Vec::new())).collect();
+        Ok(Box::new(Building { files, names, skip_flushed: self.skip_flushed, rows }))
     }
 }
 
@@ -133,13 +133,11 @@ impl Rebuilding for Building {
         Ok(())
     }
 
-    fn finish(self: Box<Self>) -> Finished {
-        Box::pin(async move {
-            let Building { files, names, rows, .. } = *self;
-            let build = |(row, appends): (OwnedRow, Vec<Append>)| {
-                files.add(&row.config, names.next(), appends)
-            };
-            Ok(rows.into_iter().map(build).collect())
-        })
+    fn finish(self: Box<Self>) -> Result<Finished> {
+        let Building { files, names, rows, .. } = *self;
+        let build =
+            |(row, appends): (OwnedRow, Vec<Append>)| files.add(&row.config, names.next(), appends);
+        let configs = rows.into_iter().map(build).collect();
+        Ok(Finished { configs, outcome_known: Box::new(|| ()) })
     }
 }

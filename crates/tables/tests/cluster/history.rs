@@ -34,6 +34,8 @@ pub enum Violation {
     Reordered { row: u8 },
     /// A call did not see what had ended before it began.
     Stale { row: u8 },
+    /// A row names a file that does not exist.
+    FileLost(String),
     /// Calls were not answered although nothing was wrong any more. Tells what the
     /// cluster looks like.
     NoProgress(String),

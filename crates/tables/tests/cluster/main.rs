@@ -3,6 +3,7 @@
 
 mod breakages;
 mod clients;
+mod engine_server;
 mod files;
 mod history;
 mod promises;

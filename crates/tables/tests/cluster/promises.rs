@@ -87,6 +87,16 @@ fn scale_7_4_reads_are_fresh_although_the_coordinator_ends_leases_too_early() {
 }
 
 #[test]
+fn r11_with_the_engine_nothing_acknowledged_is_lost_and_calls_are_linearizable() {
+    let runs = check(Scenario::ENGINE, seeds() / 2);
+    let sum = |of: fn(&Run) -> u64| runs.iter().map(of).sum::<u64>() / runs.len() as u64;
+    assert!(sum(|run| run.appended as u64) > 80, "{runs:?}");
+    assert!(sum(|run| run.read as u64) > 80, "{runs:?}");
+    assert!(sum(|run| run.epochs as u64) > 5, "{runs:?}");
+    assert!(sum(|run| run.loads) > 3, "{runs:?}");
+}
+
+#[test]
 fn one_seed_gives_one_run() {
     for seed in 0..5 {
         let run = || simulate(seed, Switches::CORRECTED, Scenario::MIXED);

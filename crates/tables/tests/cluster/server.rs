@@ -1,6 +1,6 @@
 //! A server of the simulation: the parts of a cluster, put together around a tablet of
-//! lists. It loads the tablet if nobody has it, flushes and unloads at times, and recovers
-//! it from servers that have died.
+//! lists, or a tablet server with the engine (`engine_server`). It loads the tablet if nobody
+//! has it, flushes and unloads at times, and recovers it from servers that have died.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +14,9 @@ use stele_tables::recover::{Recovered, Recoverer};
 use stele_tables::rows::{Holder, OwnedRow, Owner, RootRows, StoredRow};
 use stele_tables::{ClusterWorld, Floor, Incarnation, LeaseTimes, load, unload};
 
+use crate::engine_server::EngineServer;
 use crate::files::{Append, Builder, Files, Names};
-use crate::simulation::{Cluster, SCHEMA_GROUPS, Switches, TABLE, schema};
+use crate::simulation::{Cluster, SCHEMA_GROUPS, Switches};
 
 /// The answer to a call.
 pub enum Reply {
@@ -29,7 +30,63 @@ pub enum Reply {
 
 pub type OnReply = Box<dyn FnOnce(Reply) + Send>;
 
-pub struct Server {
+/// A server, with tablets of one or the other kind.
+#[derive(Clone)]
+pub enum Server {
+    Lists(Arc<ListServer>),
+    Engine(Arc<EngineServer>),
+}
+
+impl Server {
+    /// Registers a server and lets it work until it halts.
+    pub async fn run(cluster: Arc<Cluster>, process: Arc<SimProcess>, number: usize) {
+        match cluster.scenario.engine {
+            true => EngineServer::run(cluster, process, number).await,
+            false => ListServer::run(cluster, process, number).await,
+        }
+    }
+
+    pub fn process(&self) -> &Arc<SimProcess> {
+        match self {
+            Server::Lists(server) => &server.process,
+            Server::Engine(server) => &server.process,
+        }
+    }
+
+    pub fn holder(&self) -> Holder {
+        match self {
+            Server::Lists(server) => server.holder(),
+            Server::Engine(server) => server.holder(),
+        }
+    }
+
+    /// Ends what the process of the server still does when it has crashed: it waits for
+    /// nothing any more.
+    pub fn crash(&self) {
+        if let Server::Engine(server) = self {
+            server.crash();
+        }
+    }
+
+    /// Appends a number to a row. The reply may come at any later time.
+    pub fn append(&self, row: u8, number: u64, reply: OnReply) {
+        match self {
+            Server::Lists(server) => server.append(row, number, reply),
+            Server::Engine(server) => server.append(row, number, reply),
+        }
+    }
+
+    /// Reads a row.
+    pub fn read(&self, row: u8, reply: OnReply) {
+        match self {
+            Server::Lists(server) => server.read(row, reply),
+            Server::Engine(server) => server.read(row, reply),
+        }
+    }
+}
+
+/// A server whose only tablet is made of lists.
+pub struct ListServer {
     pub process: Arc<SimProcess>,
     cluster: Arc<Cluster>,
     switches: Switches,
@@ -55,14 +112,13 @@ struct Tablet {
     accepts_writes: bool,
 }
 
-impl Server {
-    /// Registers a server and lets it work until it halts.
-    pub async fn run(cluster: Arc<Cluster>, process: Arc<SimProcess>, number: usize) {
+impl ListServer {
+    async fn run(cluster: Arc<Cluster>, process: Arc<SimProcess>, number: usize) {
         let world = cluster.world(&process);
         let id = format!("s{number}");
         let incarnation = Incarnation::begin(world, &id, "sim", LeaseTimes::default()).await;
-        let server = Server::new(&cluster, &process, incarnation);
-        cluster.register(number, &server);
+        let server = ListServer::new(&cluster, &process, incarnation);
+        cluster.register(number, Server::Lists(server.clone()));
         process.spawn(server.incarnation.clone().keep());
         process.spawn(server.clone().step_log());
         // A halt ends the incarnation.
@@ -77,7 +133,7 @@ impl Server {
         cluster: &Arc<Cluster>,
         process: &Arc<SimProcess>,
         incarnation: Arc<Incarnation>,
-    ) -> Arc<Server> {
+    ) -> Arc<ListServer> {
         let agenda: Arc<Agenda> = cluster.agenda.clone();
         let rules = cluster.switches.rules;
         let options = ObjectLogOptions { rules, group_bytes_max: 200, ..Default::default() };
@@ -85,9 +141,8 @@ impl Server {
         let log = ObjectLog::start(incarnation.epoch, 0, store, agenda.clone(), agenda, options);
         let log = Arc::new(log);
         let slots = log.clone();
-        let schema = Arc::new(schema());
-        let rows = RootRows::new(incarnation.clone(), TABLE, schema, move || slots.next_slot());
-        Arc::new(Server {
+        let rows = RootRows::new(incarnation.clone(), move || slots.next_slot());
+        Arc::new(ListServer {
             process: process.clone(),
             cluster: cluster.clone(),
             switches: cluster.switches,
@@ -176,7 +231,7 @@ impl Server {
             rebuild: Arc::new(Builder {
                 files: self.files.clone(),
                 names: self.names.clone(),
-                skip_flushed: self.switches.skip_flushed,
+                skip_flushed: self.switches.rules.skip_flushed,
             }),
         };
         self.trace(|| format!("recovers {dead:?}"));
@@ -206,7 +261,7 @@ impl Server {
         let Some(last) = appends.last().map(|append| append.txn) else { return Ok(()) };
         let numbers: Vec<u64> = appends.iter().map(|append| append.number).collect();
         self.trace(|| format!("flushes {numbers:?} up to {last}"));
-        if !self.switches.floor_after_config {
+        if !self.switches.rules.floor_after_config {
             self.floor.raise(self.log.floor_for(last.raw() + 1)).await?;
         }
         let config = self.files.add(&stored.row.config, self.names.next(), appends);

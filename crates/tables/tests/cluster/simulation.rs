@@ -9,7 +9,9 @@ use parking_lot::Mutex;
 use stele_engine::config::TabletConfig;
 use stele_engine::schema::{Family, Schema};
 use stele_engine::world::Clock;
-use stele_engine::world::sim::{Agenda, LogFaults, SimLogObjects, SimProcess};
+use stele_engine::world::sim::{
+    Agenda, LogFaults, ObjectFaults, SimLogObjects, SimObjects, SimProcess,
+};
 use stele_engine::{RowRange, Rules, TableId, TabletId};
 use stele_tables::ClusterWorld;
 use stele_tables::coordinate::{Coordinator, EtcdFaults, Keys, Op, SimEtcd, Transaction};
@@ -38,9 +40,7 @@ pub struct Switches {
     pub rules: Rules,
     pub lease_gates_acks: bool,
     pub lease_gates_reads: bool,
-    pub floor_after_config: bool,
     pub durable_reads: bool,
-    pub skip_flushed: bool,
 }
 
 impl Switches {
@@ -48,9 +48,7 @@ impl Switches {
         rules: Rules::CORRECTED,
         lease_gates_acks: true,
         lease_gates_reads: true,
-        floor_after_config: true,
         durable_reads: true,
-        skip_flushed: true,
     };
 }
 
@@ -79,6 +77,16 @@ pub struct Scenario {
     pub log_delay_max: Duration,
     /// Chance that a client asks any server instead of the owner.
     pub strays: u64,
+    /// Whether the servers have the engine instead of a tablet of lists.
+    pub engine: bool,
+    pub tablets: u8,
+    /// Requests to the store of the engine's files.
+    pub fragments: ObjectFaults,
+}
+
+/// Returns the key of a row in the engine.
+pub fn row_key(row: u8) -> Vec<u8> {
+    vec![b'a' + row]
 }
 
 impl Scenario {
@@ -98,17 +106,38 @@ impl Scenario {
         log: LogFaults { refused: 3, answer_lost: 3, late: 3, timed_out: 1, doubled: 3 },
         log_delay_max: Duration::from_millis(100),
         strays: 30,
+        engine: false,
+        tablets: 1,
+        fragments: NO_FAULTS,
     };
+
+    /// The same with the engine, and a tablet for each row.
+    pub const ENGINE: Scenario = Scenario {
+        engine: true,
+        tablets: 2,
+        fragments: ObjectFaults { put: 0.05, applied_put: 0.03, late_put: 0.03, ..NO_FAULTS },
+        ..Scenario::MIXED
+    };
+
+    /// Returns the rows at which tablets meet.
+    pub fn splits(&self) -> Vec<Vec<u8>> {
+        (1..self.tablets).map(row_key).collect()
+    }
 }
+
+const NO_FAULTS: ObjectFaults =
+    ObjectFaults { put: 0.0, applied_put: 0.0, late_put: 0.0, get: 0.0, list: 0.0, delete: 0.0 };
 
 pub struct Cluster {
     pub agenda: Arc<Agenda>,
     pub etcd: SimEtcd,
     pub logs: SimLogObjects,
     pub files: Files,
+    /// The files of the engine.
+    pub fragments: SimObjects,
     pub switches: Switches,
     pub scenario: Scenario,
-    servers: Mutex<Vec<Option<Arc<Server>>>>,
+    servers: Mutex<Vec<Option<Server>>>,
     processes: Mutex<Vec<Arc<SimProcess>>>,
     epochs: Mutex<BTreeMap<u64, Holder>>,
     /// The last error of each server.
@@ -125,6 +154,7 @@ impl Cluster {
             etcd,
             logs,
             files: Files::default(),
+            fragments: SimObjects::new(seed),
             switches,
             scenario,
             servers: Mutex::new(vec![None; scenario.servers]),
@@ -137,7 +167,9 @@ impl Cluster {
             is_traced: std::env::var_os("STELE_TRACE").is_some(),
             agenda,
         });
-        cluster.create_row();
+        cluster.create_rows();
+        cluster.fragments.set_hit_rate(1.0);
+        cluster.fragments.set_faults(scenario.fragments);
         cluster.etcd.set_faults(scenario.etcd);
         cluster.logs.set_faults(scenario.log);
         cluster.logs.set_delay_max(scenario.log_delay_max);
@@ -147,13 +179,20 @@ impl Cluster {
         cluster
     }
 
-    /// Creates the row of the only tablet.
-    fn create_row(&self) {
-        let id = TabletId { incarnation: 1, number: 1 };
-        let mut config = TabletConfig::new(id, RowRange::all(), SCHEMA_GROUPS);
-        config.loaded = false;
-        let put = Op::put(Keys::of("sim").row(None), OwnedRow::new(config).encode());
-        let transaction = Transaction { then: vec![put], ..Transaction::default() };
+    /// Creates the rows of the tablets.
+    fn create_rows(&self) {
+        let splits = self.scenario.splits();
+        let starts = std::iter::once(Vec::new()).chain(splits.iter().cloned());
+        let ends = splits.iter().cloned().map(Some).chain([None]);
+        let put = |(number, (start, end)): (u32, (Vec<u8>, Option<Vec<u8>>))| {
+            let id = TabletId { incarnation: 0, number };
+            let key = Keys::of("sim").tablet(TABLE, end.as_deref());
+            let mut config = TabletConfig::new(id, RowRange { start, end }, SCHEMA_GROUPS);
+            config.loaded = false;
+            Op::put(key, OwnedRow::new(config).encode())
+        };
+        let then = (1..).zip(starts.zip(ends)).map(put).collect();
+        let transaction = Transaction { then, ..Transaction::default() };
         let connection = self.etcd.connect(&SimProcess::start(&self.agenda));
         connection.transact(transaction, Box::new(|_| ()));
         self.agenda.run_for(Duration::from_secs(1), || false);
@@ -164,16 +203,23 @@ impl Cluster {
         let process = SimProcess::start(&self.agenda);
         let last = std::mem::replace(&mut self.processes.lock()[number], process.clone());
         last.crash();
+        self.forget(number);
         process.spawn(Server::run(self.clone(), process.clone(), number));
     }
 
     /// Ends the process of a server, and starts it again after a while.
     fn restart(self: &Arc<Self>, number: usize) {
         self.processes.lock()[number].crash();
-        self.servers.lock()[number] = None;
+        self.forget(number);
         let cluster = self.clone();
         let delay = self.agenda.delay(Duration::from_secs(5));
         self.agenda.after(delay, move || cluster.start(number));
+    }
+
+    /// Ends what is left of a server whose process has crashed.
+    fn forget(&self, number: usize) {
+        let gone = self.servers.lock()[number].take();
+        gone.into_iter().for_each(|server| server.crash());
     }
 
     /// Notes that a server has halted.
@@ -184,10 +230,10 @@ impl Cluster {
         }
     }
 
-    pub fn register(&self, number: usize, server: &Arc<Server>) {
+    pub fn register(&self, number: usize, server: Server) {
         let holder = server.holder();
         self.epochs.lock().insert(holder.epoch, holder);
-        self.servers.lock()[number] = Some(server.clone());
+        self.servers.lock()[number] = Some(server);
     }
 
     pub fn world(&self, process: &Arc<SimProcess>) -> ClusterWorld {
@@ -204,14 +250,26 @@ impl Cluster {
         self.is_quiet.load(Ordering::SeqCst)
     }
 
-    pub fn server(&self, number: usize) -> Option<Arc<Server>> {
+    pub fn server(&self, number: usize) -> Option<Server> {
         self.servers.lock()[number].clone()
     }
 
-    /// Returns the number of the server that owns the tablet, if it has an owner.
+    /// Returns the number of the server that owns the last tablet, if it has an owner.
     pub fn owner(&self) -> Option<usize> {
+        self.owner_of_end(None)
+    }
+
+    /// Returns the number of the server that owns the tablet of a row.
+    pub fn owner_of(&self, row: u8) -> Option<usize> {
+        let splits = self.scenario.splits();
+        let end = splits.into_iter().find(|split| *split > row_key(row));
+        self.owner_of_end(end)
+    }
+
+    fn owner_of_end(&self, end: Option<Vec<u8>>) -> Option<usize> {
         let keys = self.etcd.keys();
-        let row = OwnedRow::decode(&keys.get(&Keys::of("sim").row(None))?.value).ok()?;
+        let key = Keys::of("sim").tablet(TABLE, end.as_deref());
+        let row = OwnedRow::decode(&keys.get(&key)?.value).ok()?;
         let Owner::Server(holder) = row.owner else { return None };
         holder.id.strip_prefix('s')?.parse().ok()
     }
@@ -249,7 +307,8 @@ impl Cluster {
     fn describe(&self) -> String {
         let keys = self.etcd.keys();
         let key = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
-        let row = keys.get(&Keys::of("sim").row(None)).map(|row| OwnedRow::decode(&row.value));
+        let row = keys.get(&Keys::of("sim").tablet(TABLE, None));
+        let row = row.map(|row| OwnedRow::decode(&row.value));
         let others = keys.values().filter(|it| it.value.len() < 20);
         let others: Vec<_> = others.map(|it| (key(&it.key), key(&it.value))).collect();
         let slots: Vec<String> =
@@ -275,11 +334,26 @@ impl Cluster {
         errors.insert(server, format!("{:?}: {error}", self.agenda.elapsed()));
     }
 
+    /// Checks that every file that a row names exists.
+    fn check_files(&self) -> Result<(), Violation> {
+        let keys = self.etcd.keys();
+        let rows = keys.iter().filter(|(key, _)| key.starts_with(&Keys::of("sim").all_tablets()));
+        let files = self.fragments.files();
+        for (_, found) in rows.filter(|_| self.scenario.engine) {
+            let row = OwnedRow::decode(&found.value).expect("the row is sound");
+            if let Some(lost) = row.config.files().find(|file| !files.contains_key(&file.name)) {
+                return Err(Violation::FileLost(lost.name.to_string()));
+            }
+        }
+        Ok(())
+    }
+
     /// Ends all faults.
     fn calm_down(&self) {
         self.is_quiet.store(true, Ordering::SeqCst);
         self.etcd.set_faults(EtcdFaults::default());
         self.logs.set_faults(LogFaults::default());
+        self.fragments.set_faults(ObjectFaults::default());
     }
 }
 
@@ -299,6 +373,8 @@ pub struct Run {
 /// Runs a cluster and checks what its clients saw.
 pub fn simulate(seed: u64, switches: Switches, scenario: Scenario) -> Result<Run, Violation> {
     let cluster = Cluster::new(seed, switches, scenario);
+    // The engine waits: meanwhile everything else goes on.
+    let _running = cluster.agenda.runs_while_waiting();
     let clients = Clients::start(&cluster);
     let end = cluster.agenda.elapsed() + TIME;
     while cluster.agenda.elapsed() < end {
@@ -317,8 +393,9 @@ pub fn simulate(seed: u64, switches: Switches, scenario: Scenario) -> Result<Run
     for (row, last) in &last {
         history::check(*row, &calls, last)?;
     }
+    cluster.check_files()?;
     let keys = cluster.etcd.keys();
-    let row = &keys[&Keys::of("sim").row(None)];
+    let row = &keys[&Keys::of("sim").tablet(TABLE, None)];
     Ok(Run {
         appended: last.values().map(Vec::len).sum(),
         read: clients.reads(),

@@ -96,6 +96,11 @@ impl LogObject {
         Ok(LogObject { kind, at, nonce, first, last, records: bytes.slice(HEADER_BYTES..) })
     }
 
+    /// Returns what the object is called in messages.
+    pub fn path(&self) -> PathBuf {
+        path(self.at)
+    }
+
     /// Returns the entries, in order. Their payloads share the memory of the object.
     pub fn entries(&self) -> Result<Vec<LogEntry>> {
         let (mut entries, mut offset, mut number) = (Vec::new(), 0, 0);

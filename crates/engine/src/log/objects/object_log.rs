@@ -73,8 +73,11 @@ struct Shared {
 struct State {
     /// Entries without a slot, in index order.
     queue: VecDeque<LogEntry>,
-    /// Index of the last entry enqueued.
+    /// The last index: that of the last entry enqueued, or a higher one at which the
+    /// numbering continues.
     last: u64,
+    /// Index of the last entry enqueued.
+    last_entry: u64,
     /// Everything up to this index has a slot.
     taken: u64,
     /// Somebody waits for this index.
@@ -111,6 +114,11 @@ impl State {
             None => Ok(()),
         }
     }
+
+    /// Returns up to which index everything is durable, if the entries up to `entry` are.
+    fn reached(&self, entry: u64) -> u64 {
+        if entry >= self.last_entry { entry.max(self.last) } else { entry }
+    }
 }
 
 impl ObjectLog {
@@ -127,6 +135,7 @@ impl ObjectLog {
         let state = State {
             queue: VecDeque::new(),
             last: last_index,
+            last_entry: last_index,
             taken: last_index,
             wanted: last_index,
             pending_since: None,
@@ -154,6 +163,10 @@ impl ObjectLog {
         ObjectLog { shared: Arc::new(shared) }
     }
 
+    pub fn rules(&self) -> Rules {
+        self.shared.options.rules
+    }
+
     /// Sets the listener. Panics if there is one already.
     pub fn set_listener(&self, listener: Listener) {
         assert!(self.shared.listener.set(listener).is_ok(), "a log has one listener");
@@ -167,7 +180,7 @@ impl ObjectLog {
         let mut state = shared.state.lock();
         state.check()?;
         assert!(entry.index > state.last, "index {} after {}", entry.index, state.last);
-        state.last = entry.index;
+        (state.last, state.last_entry) = (entry.index, entry.index);
         shared.queued_bytes.fetch_add(entry_bytes(&entry), Ordering::Relaxed);
         state.queue.push_back(entry);
         if state.pending_since.is_none() {
@@ -187,6 +200,41 @@ impl ObjectLog {
             return Err(Error::Overloaded { what, retry_after: RETRY_AFTER });
         }
         Ok(())
+    }
+
+    /// Continues the numbering after `index`, if that is above the last one. Nothing is
+    /// written: `index` is durable when all entries before it are.
+    pub fn raise(&self, index: u64) {
+        let shared = &self.shared;
+        let mut state = shared.state.lock();
+        if index <= state.last {
+            return;
+        }
+        state.last = index;
+        if state.queue.is_empty() {
+            state.taken = index;
+        }
+        if shared.durable.load(Ordering::Acquire) >= state.last_entry {
+            shared.publish(index);
+        }
+        drop(state);
+        shared.callbacks.fire();
+    }
+
+    /// Sends what is queued, as far as slots are free.
+    pub fn send_queued(&self) {
+        let shared = &self.shared;
+        let mut state = shared.state.lock();
+        state.wanted = state.last;
+        let groups = shared.begin(&mut state);
+        drop(state);
+        shared.send_groups(groups);
+    }
+
+    /// Waits until everything that was enqueued is durable, blocking this thread.
+    pub fn drain(&self) -> Result<()> {
+        let last = self.shared.state.lock().last;
+        self.wait_durable(last)
     }
 
     /// Number of bytes enqueued but not yet sent.
@@ -382,7 +430,11 @@ impl Shared {
     /// Assigns slots to queued entries that somebody waits for.
     fn begin(&self, state: &mut State) -> Vec<Group> {
         let mut groups = Vec::new();
-        while state.wanted > state.taken && !state.slots.is_full() && state.stopped.is_none() {
+        while state.wanted > state.taken
+            && !state.queue.is_empty()
+            && !state.slots.is_full()
+            && state.stopped.is_none()
+        {
             let (mut entries, mut bytes) = (Vec::new(), 0);
             while let Some(entry) = state.queue.pop_front_if(|entry| {
                 bytes == 0 || bytes + entry_bytes(entry) <= self.options.group_bytes_max
@@ -390,7 +442,7 @@ impl Shared {
                 bytes += entry_bytes(&entry);
                 entries.push(entry);
             }
-            let last = entries.last().expect("what is wanted and not taken is queued").index;
+            let last = entries.last().expect("the queue is not empty").index;
             let nonce =
                 u128::from(self.random.next_u64()) << 64 | u128::from(self.random.next_u64());
             let at = state.slots.assign(nonce, last);
@@ -401,6 +453,7 @@ impl Shared {
         }
         if state.queue.is_empty() {
             state.pending_since = None;
+            state.taken = state.last;
         }
         groups
     }
@@ -450,7 +503,7 @@ impl Shared {
         match next {
             Next::Nothing => {}
             Next::Durable(index) => {
-                self.publish(index);
+                self.publish(state.reached(index));
                 groups = self.begin(&mut state);
             }
             Next::ReadBack => reads = true,

@@ -272,11 +272,17 @@ impl Scan {
                 range => range?,
             };
             let Some(range) = range else { break };
-            begun = true;
+            let is_first = !std::mem::replace(&mut begun, true);
             let fill_cache = range.single_row().is_some() || self.fits_cache(pass.version, &range);
             let ahead = self.ahead.as_ref().filter(|_| range.single_row().is_none());
             let options = pass.spec.cursor_options(pass.rules.schema, fill_cache, ahead);
             let tablet = tablet_of(pass.version, &range, self.spec.reverse);
+            match tablet.check_snapshot(pass.rules.snapshot) {
+                Ok(()) => {}
+                // The batch ends with the rows before; the next one has a newer snapshot.
+                Err(_) if !is_first => break,
+                Err(error) => return Err(error),
+            }
             let sources = match Sources::of_tablet(pass.version, tablet, &groups, &range, &options)
             {
                 // A lost fragment was found: the rows before it can be read.

@@ -73,6 +73,15 @@ impl Agenda {
         true
     }
 
+    /// While the scope lives, a wait of this thread inside an event runs the coming events.
+    #[cfg(not(feature = "shuttle"))]
+    pub fn runs_while_waiting(self: &Arc<Agenda>) -> super::IdleScope {
+        let agenda = self.clone();
+        super::IdleScope::enter(move || {
+            assert!(agenda.run_next(), "a thread waits for something that never happens");
+        })
+    }
+
     /// Returns a number below `bound`.
     pub fn below(&self, bound: u64) -> u64 {
         self.random.next_u64() % bound.max(1)

@@ -99,6 +99,10 @@ type Effect<T> = Arc<dyn Fn(&mut BTreeMap<LogSlot, Bytes>) -> T + Send + Sync>;
 
 impl SimLogConnection {
     fn request<T: Send + 'static>(&self, effect: Effect<T>, done: Done<T>) {
+        if self.process.has_crashed() {
+            // Nobody waits for an answer.
+            return;
+        }
         let agenda = self.store.agenda.clone();
         let (faults, delay_max, is_down) = {
             let state = self.store.state.lock();

@@ -84,6 +84,7 @@ impl SimProcess {
             process: self.clone(),
             future: Mutex::new(Some(Box::pin(future))),
             is_due: AtomicBool::new(false),
+            is_missed: AtomicBool::new(false),
         };
         Arc::new(task).wake();
     }
@@ -108,6 +109,9 @@ struct Task {
     future: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
     /// Whether an event that runs it is coming.
     is_due: AtomicBool,
+    /// Whether it was woken while it ran: it may wait in the middle of a step, while other
+    /// events go on.
+    is_missed: AtomicBool,
 }
 
 impl Wake for Task {
@@ -123,10 +127,16 @@ impl Wake for Task {
 impl Task {
     fn run(self: Arc<Self>) {
         self.is_due.store(false, Ordering::SeqCst);
-        let Some(mut future) = self.future.lock().take() else { return };
+        let Some(mut future) = self.future.lock().take() else {
+            self.is_missed.store(true, Ordering::SeqCst);
+            return;
+        };
         let waker = Waker::from(self.clone());
         if future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
             *self.future.lock() = Some(future);
+            if self.is_missed.swap(false, Ordering::SeqCst) {
+                self.wake();
+            }
         }
     }
 }
