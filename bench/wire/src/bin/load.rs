@@ -38,6 +38,7 @@ const FLAGS: &[&str] = &[
     "label",
     "once",
     "family",
+    "reversed",
 ];
 const ALL: &str = "load,mutate,read,scan,prefix,rmw,cam,mixed,sequential-write,sequential-read";
 /// The share of writes in `mixed`, in percent.
@@ -52,6 +53,8 @@ struct Context {
     clients: Arc<Vec<Client>>,
     /// Whether each worker of a scan reads its part only once.
     once: bool,
+    /// Whether ranges are read backwards.
+    reversed: bool,
     /// The family that is written.
     family: String,
     /// The filter of reads.
@@ -144,6 +147,7 @@ fn read_request(cx: &Context, rows: Option<bt::RowSet>, limit: i64) -> bt::ReadR
         rows,
         filter: Some(cx.filter.clone()),
         rows_limit: limit,
+        reversed: cx.reversed,
         ..Default::default()
     }
 }
@@ -417,6 +421,7 @@ async fn main() {
         values,
         clients: Arc::new(clients),
         once: flags.get("once", false),
+        reversed: flags.get("reversed", false),
         filter: latest(family.as_deref()),
         family: family.unwrap_or_else(|| FAMILY.to_string()),
     };
