@@ -1,11 +1,13 @@
 //! Load generator for a Bigtable gRPC endpoint (plaintext, no auth).
 //!
 //! Each workload prints one JSON line. Rows are named `g<group>#<member>`,
-//! a hundred members to a group, so a prefix scan reads one group.
+//! a hundred members to a group, so a prefix scan reads one group. In scans and
+//! sequential workloads each worker goes through its own part of the table.
 
 use bytes::Bytes;
 use googleapis_tonic_google_bigtable_admin_v2::google::bigtable::admin::v2 as admin;
 use googleapis_tonic_google_bigtable_v2::google::bigtable::v2 as bt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,6 +17,7 @@ use tonic::transport::{Channel, Endpoint};
 type Client = bt::bigtable_client::BigtableClient<Channel>;
 type Admin = admin::bigtable_table_admin_client::BigtableTableAdminClient<Channel>;
 
+const PARENT: &str = "projects/p/instances/i";
 const FAMILY: &str = "cf";
 const GROUP: u64 = 100;
 const BATCH: u64 = 100;
@@ -33,8 +36,11 @@ const FLAGS: &[&str] = &[
     "keep",
     "tablets",
     "label",
+    "once",
+    "family",
+    "reversed",
 ];
-const ALL: &str = "load,mutate,read,scan,prefix,rmw,cam,mixed";
+const ALL: &str = "load,mutate,read,scan,prefix,rmw,cam,mixed,sequential-write,sequential-read";
 /// The share of writes in `mixed`, in percent.
 const MIXED_WRITES: u64 = 5;
 
@@ -45,6 +51,14 @@ struct Context {
     value_size: usize,
     values: Arc<Vec<Bytes>>,
     clients: Arc<Vec<Client>>,
+    /// Whether each worker of a scan reads its part only once.
+    once: bool,
+    /// Whether ranges are read backwards.
+    reversed: bool,
+    /// The family that is written.
+    family: String,
+    /// The filter of reads.
+    filter: bt::RowFilter,
 }
 
 impl Context {
@@ -66,9 +80,9 @@ fn now_micros() -> i64 {
     now.as_millis() as i64 * 1000
 }
 
-fn set_cell(qualifier: &'static str, value: Bytes) -> bt::Mutation {
+fn set_cell(cx: &Context, qualifier: &'static str, value: Bytes) -> bt::Mutation {
     let cell = bt::mutation::SetCell {
-        family_name: FAMILY.into(),
+        family_name: cx.family.clone(),
         column_qualifier: Bytes::from_static(qualifier.as_bytes()),
         timestamp_micros: now_micros(),
         value,
@@ -80,8 +94,17 @@ fn filter(filter: bt::row_filter::Filter) -> bt::RowFilter {
     bt::RowFilter { filter: Some(filter) }
 }
 
-fn latest() -> Option<bt::RowFilter> {
-    Some(filter(bt::row_filter::Filter::CellsPerColumnLimitFilter(1)))
+/// Passes the newest cells, of one family or of all.
+fn latest(family: Option<&str>) -> bt::RowFilter {
+    use bt::row_filter::Filter;
+    let newest = filter(Filter::CellsPerColumnLimitFilter(1));
+    match family {
+        None => newest,
+        Some(family) => {
+            let filters = vec![filter(Filter::FamilyNameRegexFilter(family.into())), newest];
+            filter(Filter::Chain(bt::row_filter::Chain { filters }))
+        }
+    }
 }
 
 fn done(items: u64, bytes: u64) -> StepResult {
@@ -122,8 +145,9 @@ fn read_request(cx: &Context, rows: Option<bt::RowSet>, limit: i64) -> bt::ReadR
     bt::ReadRowsRequest {
         table_name: cx.table.clone(),
         rows,
-        filter: latest(),
+        filter: Some(cx.filter.clone()),
         rows_limit: limit,
+        reversed: cx.reversed,
         ..Default::default()
     }
 }
@@ -135,7 +159,7 @@ async fn load_batch(mut client: Client, cx: Context, first: u64, mut rng: Rng) -
         .map(|i| {
             let row_key = key(permute(i, cx.rows));
             bytes += (row_key.len() + cx.value_size) as u64;
-            let mutations = vec![set_cell("q", cx.value(&mut rng))];
+            let mutations = vec![set_cell(&cx, "q", cx.value(&mut rng))];
             bt::mutate_rows_request::Entry { row_key, mutations, ..Default::default() }
         })
         .collect();
@@ -157,25 +181,24 @@ async fn load_batch(mut client: Client, cx: Context, first: u64, mut rng: Rng) -
     }
 }
 
-async fn mutate(mut client: Client, cx: Context, mut rng: Rng) -> StepResult {
-    let row_key = key(rng.below(cx.rows));
+async fn mutate(mut client: Client, cx: Context, row: u64, mut rng: Rng) -> StepResult {
+    let row_key = key(row);
     let bytes = (row_key.len() + cx.value_size) as u64;
-    let mutations = vec![set_cell("q", cx.value(&mut rng))];
+    let mutations = vec![set_cell(&cx, "q", cx.value(&mut rng))];
     let request =
         bt::MutateRowRequest { table_name: cx.table, row_key, mutations, ..Default::default() };
     client.mutate_row(request).await.map_err(fail)?;
     done(1, bytes)
 }
 
-async fn read_one(client: Client, cx: Context, mut rng: Rng) -> StepResult {
-    let keys = vec![key(rng.below(cx.rows))];
-    let rows = bt::RowSet { row_keys: keys, row_ranges: vec![] };
+async fn read_one(client: Client, cx: Context, row: u64) -> StepResult {
+    let rows = bt::RowSet { row_keys: vec![key(row)], row_ranges: vec![] };
     read_rows(client, read_request(&cx, Some(rows), 1), 1).await
 }
 
 async fn increment(mut client: Client, cx: Context, mut rng: Rng) -> StepResult {
     let rule = bt::ReadModifyWriteRule {
-        family_name: FAMILY.into(),
+        family_name: cx.family.clone(),
         column_qualifier: Bytes::from_static(b"n"),
         rule: Some(bt::read_modify_write_rule::Rule::IncrementAmount(1)),
     };
@@ -199,7 +222,7 @@ async fn check_and_mutate(mut client: Client, cx: Context, mut rng: Rng) -> Step
         table_name: cx.table.clone(),
         row_key: key(rng.below(cx.rows)),
         predicate_filter: Some(filter(Filter::Chain(chain))),
-        true_mutations: vec![set_cell("cam", value)],
+        true_mutations: vec![set_cell(&cx, "cam", value)],
         ..Default::default()
     };
     let response = client.check_and_mutate_row(request).await.map_err(fail)?.into_inner();
@@ -231,17 +254,43 @@ async fn run(workload: &str, plan: &Plan, cx: &Context) -> stele_bench_wire::Rep
             .await
         }
         "scan" => {
-            // Each operation reads a worker's share of the table; together the shares
-            // cover it.
+            // Each operation reads a worker's share of the table.
             let plan = Plan { warmup: 0.0, ..clone_plan(plan) };
-            let c = plan.concurrency as u64;
             drive(&plan, |w| {
-                let (cx, client, w) = (cx.clone(), cx.client(w), w as u64);
-                let (lo, hi) = (groups * w / c * GROUP, groups * (w + 1) / c * GROUP);
-                let hi = if w + 1 == c { cx.rows } else { hi };
+                let (cx, client) = (cx.clone(), cx.client(w));
+                let share = share(cx.rows, w, plan.concurrency);
+                let mut ended = false;
                 move || {
-                    let request = read_request(&cx, range(key(lo), key(hi)), 0);
-                    read_rows(client.clone(), request, hi - lo)
+                    let again = !std::mem::replace(&mut ended, cx.once);
+                    let (cx, client, share) = (cx.clone(), client.clone(), share.clone());
+                    async move {
+                        if !again {
+                            return Ok(Step::End);
+                        }
+                        let rows = range(key(share.start), key(share.end));
+                        let count = share.end - share.start;
+                        read_rows(client, read_request(&cx, rows, 0), count).await
+                    }
+                }
+            })
+            .await
+        }
+        "sequential-write" | "sequential-read" => {
+            let writes = workload == "sequential-write";
+            drive(plan, |w| {
+                let (cx, client) = (cx.clone(), cx.client(w));
+                let mut rows = share(cx.rows, w, plan.concurrency).cycle();
+                let mut rng = Rng::new(seed + w as u64);
+                move || {
+                    let (cx, client) = (cx.clone(), client.clone());
+                    let row = rows.next().expect("at least a hundred rows for each worker");
+                    let rng = Rng::new(rng.next_u64());
+                    async move {
+                        match writes {
+                            true => mutate(client, cx, row, rng).await,
+                            false => read_one(client, cx, row).await,
+                        }
+                    }
                 }
             })
             .await
@@ -256,19 +305,20 @@ async fn run(workload: &str, plan: &Plan, cx: &Context) -> stele_bench_wire::Rep
                     let mut rng = Rng::new(rng.next_u64());
                     let workload = workload.clone();
                     async move {
+                        let row = rng.below(cx.rows);
                         match workload.as_str() {
-                            "mutate" => mutate(client, cx, rng).await,
+                            "mutate" => mutate(client, cx, row, rng).await,
                             "rmw" => increment(client, cx, rng).await,
                             "cam" => check_and_mutate(client, cx, rng).await,
-                            "read" => read_one(client, cx, rng).await,
+                            "read" => read_one(client, cx, row).await,
                             "mixed-read" | "mixed-write" => {
                                 // Both kinds are sent; one of them is counted.
                                 let writes = rng.below(100) < MIXED_WRITES;
                                 let counted = writes == (workload == "mixed-write");
                                 let result = if writes {
-                                    mutate(client, cx, rng).await
+                                    mutate(client, cx, row, rng).await
                                 } else {
-                                    read_one(client, cx, rng).await
+                                    read_one(client, cx, row).await
                                 };
                                 if counted { result } else { result.map(|_| Step::Uncounted) }
                             }
@@ -285,6 +335,12 @@ async fn run(workload: &str, plan: &Plan, cx: &Context) -> stele_bench_wire::Rep
             .await
         }
     }
+}
+
+/// Returns the rows of one worker. Together the shares cover the table.
+fn share(rows: u64, worker: usize, workers: usize) -> Range<u64> {
+    let (groups, worker, workers) = (rows / GROUP, worker as u64, workers as u64);
+    groups * worker / workers * GROUP..groups * (worker + 1) / workers * GROUP
 }
 
 fn clone_plan(p: &Plan) -> Plan {
@@ -343,14 +399,14 @@ async fn main() {
     let value_size: usize = flags.get("value-size", 1024);
     let workloads: Vec<String> = flags.list("workloads", "load,mutate,read,scan,prefix,rmw,cam");
     let connections: usize = flags.get("connections", 4);
-    let parent = "projects/p/instances/i";
     let name = flags.text("table", "btload");
     // Loading starts with an empty table unless --keep is given.
     if workloads.iter().any(|w| w == "load") && !flags.get("keep", false) {
         let tablets = flags.get("tablets", 1);
         assert!(tablets >= 1 && tablets <= rows, "--tablets must be from 1 to the number of rows");
-        create_table(&target, parent, &name, splits(rows, tablets)).await;
+        create_table(&target, PARENT, &name, splits(rows, tablets)).await;
     }
+    let family = Some(flags.text("family", "")).filter(|family| !family.is_empty());
     let mut rng = Rng::new(1);
     let values = Arc::new((0..1024).map(|_| Bytes::from(rng.value(value_size))).collect());
     let mut clients = Vec::new();
@@ -359,11 +415,15 @@ async fn main() {
         clients.push(client.max_decoding_message_size(256 << 20));
     }
     let cx = Context {
-        table: format!("{parent}/tables/{name}"),
+        table: format!("{PARENT}/tables/{name}"),
         rows,
         value_size,
         values,
         clients: Arc::new(clients),
+        once: flags.get("once", false),
+        reversed: flags.get("reversed", false),
+        filter: latest(family.as_deref()),
+        family: family.unwrap_or_else(|| FAMILY.to_string()),
     };
     let mut loaded = false;
     let workloads: Vec<String> = workloads

@@ -149,6 +149,7 @@ impl ObjectStore {
         };
         let cache = settings.cache.clone().unwrap_or_else(|| dir.join(CACHE_DIR));
         let mut open = stele_objects::Settings::new(cache, settings.cache_size.0);
+        open.prefetch_bytes_max = settings.read_ahead.0;
         open.cluster = Some(location.cluster.clone());
         let objects = stele_objects::open(&url, open).with_context(|| format!("--store {url}"))?;
         Location { in_use: true, ..location }.write(dir)?;

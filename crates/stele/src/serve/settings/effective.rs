@@ -25,6 +25,7 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 const KEEP_DELETED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 const MEMORY: Size = Size(512 << 20);
 const CACHE_SIZE: Size = Size(4 << 30);
+const READ_AHEAD: Size = Size(64 << 20);
 /// A smaller cache cannot hold what one compaction reads.
 const CACHE_SIZE_MIN: Size = Size(64 << 20);
 const STORE_GC: Duration = Duration::from_secs(3600);
@@ -52,6 +53,7 @@ pub struct StoreSettings {
     /// `None` means inside the data directory.
     pub cache: Option<PathBuf>,
     pub cache_size: Size,
+    pub read_ahead: Size,
     /// How often unused files are deleted; `None` means never.
     pub gc: Option<Duration>,
 }
@@ -174,6 +176,7 @@ fn store(data: &Data, given: &PartialSettings) -> anyhow::Result<Option<StoreSet
         for (flag, is_given) in [
             ("--cache", given.cache.is_some()),
             ("--cache-size", given.cache_size.is_some()),
+            ("--read-ahead", given.read_ahead.is_some()),
             ("--store-gc", given.store_gc.is_some()),
         ] {
             if is_given {
@@ -191,7 +194,8 @@ fn store(data: &Data, given: &PartialSettings) -> anyhow::Result<Option<StoreSet
     }
     let gc = given.store_gc.map_or(STORE_GC, |time| time.0);
     let gc = Some(gc).filter(|gc| !gc.is_zero());
-    Ok(Some(StoreSettings { url, cache: given.cache.clone(), cache_size, gc }))
+    let read_ahead = given.read_ahead.unwrap_or(READ_AHEAD);
+    Ok(Some(StoreSettings { url, cache: given.cache.clone(), cache_size, read_ahead, gc }))
 }
 
 fn tls(
@@ -264,9 +268,13 @@ mod tests {
         let store = merged("store = 's3://b/p'\nstore-gc = '0s'").unwrap().store.unwrap();
         assert_eq!((store.url.as_str(), store.gc), ("s3://b/p", None));
         assert_eq!((store.cache, store.cache_size), (None, Size(4 << 30)));
+        assert_eq!(store.read_ahead, Size(64 << 20));
+        let store = merged("store = 's3://b/p'\nread-ahead = '0'").unwrap().store.unwrap();
+        assert_eq!(store.read_ahead, Size(0));
         for wrong in [
             "cache = 'c'",
             "cache-size = '1GiB'",
+            "read-ahead = '1MiB'",
             "store-gc = '1h'",
             "store = 's3://b/p'\nephemeral = true",
             "store = 's3://b/p'\ncache-size = '1MiB'",

@@ -64,6 +64,10 @@ pub struct PartialSettings {
     /// Maximum size of the cache [default: 4GiB]
     #[arg(long, value_name = "SIZE", env = "STELE_CACHE_SIZE")]
     pub cache_size: Option<Size>,
+    /// Memory for bytes that scans and compactions fetch from the object store before they
+    /// read them; 0 for no read-ahead [default: 64MiB]
+    #[arg(long, value_name = "SIZE", env = "STELE_READ_AHEAD")]
+    pub read_ahead: Option<Size>,
     /// How often to delete unused files from the object store; 0s for never [default: 1h]
     #[arg(long, value_name = "TIME", env = "STELE_STORE_GC")]
     pub store_gc: Option<TimeSpan>,
@@ -341,6 +345,7 @@ impl PartialSettings {
             cluster_lease,
             cache,
             cache_size,
+            read_ahead,
             store_gc,
             listen,
             grpc_port,
