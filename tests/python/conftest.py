@@ -16,7 +16,7 @@ from google.cloud.bigtable_admin_v2.services.bigtable_table_admin.transports imp
 from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2.services.bigtable.transports import BigtableGrpcTransport
 
-from server import Server
+from server import Server, admin_clients
 
 PROJECT = "p"
 INSTANCE = "clients"
@@ -70,6 +70,23 @@ def tables(channel):
     return BaseBigtableTableAdminClient(
         transport=BigtableTableAdminGrpcTransport(channel=channel)
     )
+
+
+@pytest.fixture(scope="session")
+def admins(server):
+    """All generated admin clients."""
+    with admin_clients(server.address) as clients:
+        yield clients
+
+
+@pytest.fixture(scope="session")
+def instances(admins):
+    return admins.instances
+
+
+@pytest.fixture(scope="session")
+def operations(admins):
+    return admins.operations
 
 
 @pytest.fixture

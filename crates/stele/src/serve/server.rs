@@ -60,7 +60,7 @@ impl Server {
         injector: Option<Arc<Injector>>,
     ) -> anyhow::Result<Server> {
         let tables = Tables::new(store.clone()).keeping_deleted(settings.keep_deleted);
-        let api = Api::new(tables.clone())?;
+        let api = Api::new(tables.clone())?.strict(settings.strict);
         // Leaked on purpose: tasks share these for the life of the process without
         // reference counting.
         let shares = Shares::of(settings);
