@@ -69,11 +69,14 @@ def admin_clients(address):
         # The client has no call for it.
         stub = operations_pb2_grpc.OperationsStub(channel)
         operations.wait_operation = stub.WaitOperation
+        tables = BaseBigtableTableAdminClient(
+            transport=BigtableTableAdminGrpcTransport(channel=channel)
+        )
+        # Its public form waits for an operation that follows in Google's service.
+        tables.restore_table = tables._restore_table
         yield types.SimpleNamespace(
             channel=channel,
-            tables=BaseBigtableTableAdminClient(
-                transport=BigtableTableAdminGrpcTransport(channel=channel)
-            ),
+            tables=tables,
             instances=BigtableInstanceAdminClient(
                 transport=BigtableInstanceAdminGrpcTransport(channel=channel)
             ),

@@ -148,12 +148,13 @@ def test_every_other_call_is_confined_to_the_view(raw, view):
 
 
 def test_samples_do_not_show_keys_outside_of_the_view(tables, raw, table_id):
-    table = tables.create_table(
-        parent=PARENT,
-        table_id=table_id,
-        table=admin.Table(column_families={"f": {}}),
-        initial_splits=[{"key": key} for key in (b"a", b"b1", b"b2", b"c")],
-    ).name
+    request = {
+        "parent": PARENT,
+        "table_id": table_id,
+        "table": {"column_families": {"f": {}}},
+        "initial_splits": [{"key": key} for key in (b"a", b"b1", b"b2", b"c")],
+    }
+    table = tables.create_table(request).name
     view = create_view(tables, table, subset={"row_prefixes": [b"b"], "family_subsets": {"f": {"qualifier_prefixes": [b""]}}}).result().name
     sampled = [sample.row_key for sample in raw.sample_row_keys({"authorized_view_name": view})]
     assert sampled == [b"b1", b"b2", b""]

@@ -102,9 +102,12 @@ impl Records {
             Some(id) => id,
             None => *table.insert(self.create()?),
         };
+        // The rows of a commit ascend; of several changes of a record the last one counts.
+        let changes: BTreeMap<String, Option<Bytes>> =
+            changes.into_iter().map(|change| (change.name, change.value)).collect();
         let mut commit = CommitBuilder::new();
         commit.table(id);
-        for Change { name, value } in &changes {
+        for (name, value) in &changes {
             let row = commit.row(name.as_bytes());
             match value {
                 Some(value) => row.set(FAMILY, QUALIFIER, TIMESTAMP, value),
@@ -114,7 +117,7 @@ impl Records {
         let Placement::Here(local) = self.tables.place(id, b"");
         self.tables.tenure().open(local.apply_blocking(&commit.finish()))?;
         let mut known = self.known.write();
-        for Change { name, value } in changes {
+        for (name, value) in changes {
             match value {
                 Some(value) => drop(known.insert(name, value)),
                 None => drop(known.remove(&name)),
@@ -174,7 +177,8 @@ mod tests {
         records.change(|| Ok((vec![put("a/1", "x"), put("a/2", "y"), put("b", "z")], ()))).unwrap();
         let refused: Result<()> = records.change(|| Err(Error::invalid("refused")));
         assert!(refused.is_err());
-        records.change(|| Ok((vec![Change::delete("a/1"), put("a/2", "new")], ()))).unwrap();
+        let changes = vec![put("a/2", "old"), put("a/2", "new"), Change::delete("a/1")];
+        records.change(|| Ok((changes, ()))).unwrap();
         drop(records);
         let machine = Machine { files: machine.files.crash(), clock: machine.clock.clone() };
         let records = Records::open(machine.store()).unwrap();

@@ -26,7 +26,10 @@ impl Configs {
             }
             (TableState::Backup(_), TableState::Active) => self.check_name_is_free(name)?,
             _ => {
-                return Err(refused(source, "only tables are backed up, and only backups restored"));
+                return Err(refused(
+                    source,
+                    "only tables are backed up, and only backups restored",
+                ));
             }
         }
         let mut tablets = Vec::with_capacity(from.tablets.len());
