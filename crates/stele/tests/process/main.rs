@@ -18,4 +18,5 @@ mod support;
 mod tables_and_rows;
 mod tablets;
 mod traces;
+mod transfer;
 mod wire;
