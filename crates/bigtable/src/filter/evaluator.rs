@@ -445,6 +445,21 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_held_of_a_row_after_its_end() {
+        let mut evaluator = evaluator(condition(value("none"), None, Some(PASS)));
+        let mut lines = Lines::default();
+        let value = vec![b'v'; 8 << 20];
+        for cell in &CELLS[..4] {
+            evaluator.cell(&CellView { value: &value, ..view(cell) }, &mut lines).unwrap();
+        }
+        let bytes = 4 * value.len();
+        assert!(evaluator.held_bytes() >= bytes && evaluator.held.capacity() >= bytes);
+        evaluator.end_row(&mut lines).unwrap();
+        assert_eq!((evaluator.held_bytes(), lines.0.len()), (0, 4));
+        assert!(evaluator.held.capacity() <= 1 << 20, "{}", evaluator.held.capacity());
+    }
+
+    #[test]
     fn a_held_row_is_limited_but_not_the_rows_together() {
         let mut evaluator = evaluator(condition(value("none"), None, Some(PASS)));
         evaluator.state.row_bytes_max = 7 * 100;

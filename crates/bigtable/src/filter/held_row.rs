@@ -11,6 +11,9 @@ use super::program_state::{ProgramState, cell_bytes};
 use super::row_buffer::RowBuffer;
 use super::stages::{Item, Stages};
 
+/// The lists of items of a row with more cells are released with it.
+const ITEMS_KEPT_MAX: usize = 4096;
+
 /// The cells of the row so far.
 #[derive(Default)]
 pub struct HeldRow {
@@ -33,9 +36,18 @@ impl ProgramOutput for Vec<(Change, bool)> {
 
 impl HeldRow {
     pub fn begin(&mut self, row: &[u8]) {
+        self.release();
         self.cells.begin(row);
-        self.items.clear();
-        self.sunk.clear();
+    }
+
+    /// Discards the row. A reader may wait for long between two rows, and what it holds
+    /// then is not charged.
+    fn release(&mut self) {
+        self.cells.release();
+        for items in [&mut self.items, &mut self.sunk] {
+            items.clear();
+            items.shrink_to(ITEMS_KEPT_MAX);
+        }
     }
 
     /// Keeps what the first stages pass of a cell.
@@ -59,9 +71,27 @@ impl HeldRow {
         flow
     }
 
-    /// Evaluates the row and outputs the result. The error is the size that the
-    /// row reached.
+    /// Evaluates the row, outputs the result and discards the row. The error is the size
+    /// that the row reached.
     pub fn finish(
+        &mut self,
+        stages: &Stages,
+        state: &mut ProgramState,
+        labels: &[Arc<str>],
+        output: &mut impl Output,
+    ) -> Result<(), u64> {
+        let outcome = self.evaluate(stages, state, labels, output);
+        self.release();
+        outcome
+    }
+
+    /// Returns the memory that is held of the cells.
+    #[cfg(test)]
+    pub fn capacity(&self) -> usize {
+        self.cells.capacity()
+    }
+
+    fn evaluate(
         &mut self,
         stages: &Stages,
         state: &mut ProgramState,

@@ -2,13 +2,14 @@
 
 use stele_engine::{CellView, Txn};
 
-/// The memory of a larger row is released when the next row begins.
-const KEPT_BYTES_MAX: usize = 1 << 20;
+/// Bytes are kept in chunks, so that a row that grows is never copied: a larger value has a
+/// chunk of its own.
+const CHUNK_BYTES: usize = 256 << 10;
 
 #[derive(Default)]
 pub struct RowBuffer {
     row: Vec<u8>,
-    bytes: Vec<u8>,
+    chunks: Vec<Vec<u8>>,
     columns: Vec<Column>,
     cells: Vec<Cell>,
 }
@@ -16,67 +17,103 @@ pub struct RowBuffer {
 struct Column {
     /// The column number assigned by the reader of the row.
     number: u64,
-    start: usize,
+    /// The family and the qualifier.
+    name: Place,
     family_len: usize,
-    qualifier_len: usize,
 }
 
 struct Cell {
     column: u32,
     timestamp: i64,
     txn: Txn,
-    start: usize,
+    value: Place,
+}
+
+/// The place of some bytes in the chunks.
+#[derive(Clone, Copy)]
+struct Place {
+    chunk: u32,
+    start: u32,
     len: usize,
 }
 
 impl RowBuffer {
     pub fn begin(&mut self, row: &[u8]) {
+        self.release();
         self.row.clear();
         self.row.extend_from_slice(row);
-        if self.bytes.capacity() > KEPT_BYTES_MAX {
-            *self = RowBuffer { row: std::mem::take(&mut self.row), ..RowBuffer::default() };
+    }
+
+    /// Discards the cells. Their memory is released, except for a little that the next row
+    /// can use.
+    pub fn release(&mut self) {
+        self.chunks.truncate(1);
+        match self.chunks.first_mut() {
+            Some(first) if first.capacity() <= CHUNK_BYTES => first.clear(),
+            _ => self.chunks.clear(),
         }
-        self.bytes.clear();
         self.columns.clear();
+        self.columns.shrink_to(CHUNK_BYTES / size_of::<Column>());
         self.cells.clear();
+        self.cells.shrink_to(CHUNK_BYTES / size_of::<Cell>());
     }
 
     /// Keeps a cell of the numbered column, and returns its index.
     pub fn push(&mut self, cell: &CellView<'_>, column: u64, value: &[u8]) -> u32 {
         if self.columns.last().is_none_or(|last| last.number != column) {
-            self.columns.push(Column {
-                number: column,
-                start: self.bytes.len(),
-                family_len: cell.family.len(),
-                qualifier_len: cell.qualifier.len(),
-            });
-            self.bytes.extend_from_slice(cell.family);
-            self.bytes.extend_from_slice(cell.qualifier);
+            let name = self.keep(cell.family, cell.qualifier);
+            self.columns.push(Column { number: column, name, family_len: cell.family.len() });
         }
+        let value = self.keep(value, &[]);
         self.cells.push(Cell {
             column: index(self.columns.len() - 1),
             timestamp: cell.timestamp,
             txn: cell.txn,
-            start: self.bytes.len(),
-            len: value.len(),
+            value,
         });
-        self.bytes.extend_from_slice(value);
         index(self.cells.len() - 1)
+    }
+
+    /// Copies two pieces of bytes next to each other.
+    fn keep(&mut self, first: &[u8], second: &[u8]) -> Place {
+        let len = first.len() + second.len();
+        let fits = |chunk: &Vec<u8>| chunk.len() + len <= CHUNK_BYTES;
+        if !self.chunks.last().is_some_and(fits) {
+            // Small rows fill a part of the first chunk.
+            let bytes = if self.chunks.is_empty() { len } else { len.max(CHUNK_BYTES) };
+            self.chunks.push(Vec::with_capacity(bytes));
+        }
+        let at = self.chunks.len() - 1;
+        let chunk = &mut self.chunks[at];
+        let start = chunk.len();
+        chunk.extend_from_slice(first);
+        chunk.extend_from_slice(second);
+        Place { chunk: index(at), start: index(start), len }
+    }
+
+    fn bytes(&self, place: Place) -> &[u8] {
+        &self.chunks[place.chunk as usize][place.start as usize..][..place.len]
     }
 
     pub fn get(&self, at: u32) -> CellView<'_> {
         let cell = &self.cells[at as usize];
         let column = &self.columns[cell.column as usize];
-        let (family, rest) = self.bytes[column.start..].split_at(column.family_len);
+        let (family, qualifier) = self.bytes(column.name).split_at(column.family_len);
         CellView {
             row: &self.row,
             family,
-            qualifier: &rest[..column.qualifier_len],
+            qualifier,
             timestamp: cell.timestamp,
             txn: cell.txn,
             marker: false,
-            value: &self.bytes[cell.start..][..cell.len],
+            value: self.bytes(cell.value),
         }
+    }
+
+    /// Returns the memory that is held.
+    #[cfg(test)]
+    pub fn capacity(&self) -> usize {
+        self.chunks.iter().map(Vec::capacity).sum()
     }
 
     /// Returns the column number of a kept cell.
@@ -86,7 +123,7 @@ impl RowBuffer {
 }
 
 fn index(at: usize) -> u32 {
-    u32::try_from(at).expect("the size limit of a row allows fewer cells")
+    u32::try_from(at).expect("the size limit of a row is below 4 GiB")
 }
 
 #[cfg(test)]
@@ -116,6 +153,35 @@ mod tests {
                 assert_eq!(buffer.get(at as u32), *cell);
             }
             assert_eq!([buffer.column(0), buffer.column(1), buffer.column(2)], [7, 7, 8]);
+        }
+    }
+
+    #[test]
+    fn a_large_row_is_not_copied_as_it_grows_and_is_released_at_its_end() {
+        let mut buffer = RowBuffer::default();
+        let cell = |value: &'static [u8]| CellView {
+            row: b"r",
+            family: b"f",
+            qualifier: b"q",
+            timestamp: 1,
+            txn: Txn::ZERO,
+            marker: false,
+            value,
+        };
+        let large: &'static [u8] = vec![7; 4 * CHUNK_BYTES].leak();
+        let values = [&b"small"[..], large, b"x", large, b"", &large[..CHUNK_BYTES], b"end"];
+        let bytes: usize = values.iter().map(|value| value.len()).sum();
+        for _ in 0..2 {
+            buffer.begin(b"r");
+            for (at, value) in values.iter().enumerate() {
+                assert_eq!(buffer.push(&cell(value), 1, value), at as u32);
+                assert_eq!(buffer.get(0).value, b"small", "nothing moves");
+            }
+            assert!((0..values.len()).all(|at| buffer.get(at as u32).value == values[at]));
+            let capacity = buffer.capacity();
+            assert!((bytes..bytes + 4 * CHUNK_BYTES).contains(&capacity), "{capacity}");
+            buffer.release();
+            assert!(buffer.capacity() <= CHUNK_BYTES);
         }
     }
 }
