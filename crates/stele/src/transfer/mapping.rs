@@ -95,16 +95,20 @@ impl Layout {
         let assignments = if assignments.is_empty() {
             let used = |at: &usize| Some(*at) != timestamp;
             let by_name = fields.iter().enumerate().filter(|(at, _)| used(at)).map(|(_, name)| {
-                let column = if name == "key" { "key" } else { name };
-                format!("{column}={name}").parse::<Assignment>().map_err(|_| {
-                    format!(
-                        "the field {name:?} does not name a column: select fields with --map, for \
-                         instance --map key=id --map profile:city=city"
-                    )
-                })
+                let column = match name.parse::<Column>() {
+                    _ if name == "key" => None,
+                    Ok(Column { family, qualifier: Some(qualifier) }) => Some((family, qualifier)),
+                    _ => {
+                        return Err(format!(
+                            "the field {name:?} does not name a column: select fields with --map, \
+                             for instance --map key=id --map profile:city=city"
+                        ));
+                    }
+                };
+                Ok(Assignment { column, field: name.clone(), kind: FieldType::Text })
             });
             named = by_name.collect::<Result<_, _>>()?;
-            &named
+            &named[..]
         } else {
             assignments
         };
@@ -229,7 +233,7 @@ mod tests {
     fn fields_are_mapped_by_name_or_as_typed() {
         let mapped =
             layout(&["id", "city", "n"], &["key=id", "p:city=city", "s:n=n@int64"]).unwrap();
-        let record: Vec<&[u8]> = vec![b"a", b"", b"7"];
+        let record = vec![&b"a"[..], b"", b"7"];
         let row = mapped.row(&record, 5).unwrap();
         assert_eq!((&row.key()[..], row.mutations()), (&b"a"[..], 1), "an empty field is no cell");
         assert_eq!(mapped.families(), ["p", "s"]);
@@ -266,9 +270,9 @@ mod tests {
     #[test]
     fn cells_have_their_own_times() {
         let cells = layout(&["key", "family", "qualifier", "timestamp", "value"], &[]).unwrap();
-        let record: Vec<&[u8]> = vec![b"k", b"f", b"", b"2026-01-31T00:00:00Z", b""];
+        let record = vec![&b"k"[..], b"f", b"", b"2026-01-31T00:00:00Z", b""];
         assert_eq!(cells.row(&record, 0).unwrap().mutations(), 1);
-        let record: Vec<&[u8]> = vec![b"k", b"f", b"q", b"7d", b"v"];
+        let record = vec![&b"k"[..], b"f", b"q", b"7d", b"v"];
         assert!(cells.row(&record, 0).is_err());
     }
 }
