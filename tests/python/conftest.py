@@ -8,15 +8,11 @@ import pytest
 from google.cloud import bigtable
 from google.cloud.bigtable import column_family
 from google.cloud.bigtable.data import BigtableDataClient
-from google.cloud.bigtable_admin_v2 import BaseBigtableTableAdminClient
 from google.cloud.bigtable_admin_v2 import types as admin
-from google.cloud.bigtable_admin_v2.services.bigtable_table_admin.transports import (
-    BigtableTableAdminGrpcTransport,
-)
 from google.cloud.bigtable_v2 import BigtableClient
 from google.cloud.bigtable_v2.services.bigtable.transports import BigtableGrpcTransport
 
-from server import Server
+from server import Server, admin_clients
 
 PROJECT = "p"
 INSTANCE = "clients"
@@ -65,11 +61,26 @@ def raw(channel):
 
 
 @pytest.fixture(scope="session")
-def tables(channel):
+def admins(server):
+    """All generated admin clients."""
+    with admin_clients(server.address) as clients:
+        yield clients
+
+
+@pytest.fixture(scope="session")
+def tables(admins):
     """The generated table admin client."""
-    return BaseBigtableTableAdminClient(
-        transport=BigtableTableAdminGrpcTransport(channel=channel)
-    )
+    return admins.tables
+
+
+@pytest.fixture(scope="session")
+def instances(admins):
+    return admins.instances
+
+
+@pytest.fixture(scope="session")
+def operations(admins):
+    return admins.operations
 
 
 @pytest.fixture

@@ -1,9 +1,27 @@
 """A server process for the tests, on free ports. The readiness line that it
 prints contains its addresses."""
 
+import contextlib
 import json
 import os
 import subprocess
+import types
+
+import grpc
+from google.api_core import operations_v1
+from google.cloud.bigtable_admin_v2 import (
+    BaseBigtableTableAdminClient,
+    BigtableInstanceAdminClient,
+)
+from google.cloud.bigtable_admin_v2.services.bigtable_instance_admin.transports import (
+    BigtableInstanceAdminGrpcTransport,
+)
+from google.cloud.bigtable_admin_v2.services.bigtable_table_admin.transports import (
+    BigtableTableAdminGrpcTransport,
+)
+from google.cloud.bigtable_v2 import BigtableClient
+from google.cloud.bigtable_v2.services.bigtable.transports import BigtableGrpcTransport
+from google.longrunning import operations_pb2_grpc
 
 
 class Server:
@@ -41,3 +59,33 @@ class Server:
         code = self.process.wait(timeout=60)
         self.process.stdout.close()
         return code
+
+
+@contextlib.contextmanager
+def admin_clients(address):
+    """The generated admin clients of a server."""
+    with grpc.insecure_channel(address) as channel:
+        operations = operations_v1.OperationsClient(channel)
+        # The client has no call for it.
+        stub = operations_pb2_grpc.OperationsStub(channel)
+        operations.wait_operation = stub.WaitOperation
+        tables = BaseBigtableTableAdminClient(
+            transport=BigtableTableAdminGrpcTransport(channel=channel)
+        )
+        # Its public form waits for an operation that follows in Google's service.
+        tables.restore_table = tables._restore_table
+        yield types.SimpleNamespace(
+            channel=channel,
+            tables=tables,
+            instances=BigtableInstanceAdminClient(
+                transport=BigtableInstanceAdminGrpcTransport(channel=channel)
+            ),
+            operations=operations,
+        )
+
+
+@contextlib.contextmanager
+def data_client(address):
+    """The generated data client of a server."""
+    with grpc.insecure_channel(address) as channel:
+        yield BigtableClient(transport=BigtableGrpcTransport(channel=channel))

@@ -136,9 +136,16 @@ def test_a_missing_table_fails_without_retries(data_client, attempt):
             attempt(table)
 
 
-def test_views_and_sql_are_unimplemented(data_client, hundred):
+def test_sql_is_unimplemented_and_views_have_to_be_created(data_client, hundred, tables):
     with pytest.raises(exceptions.MethodNotImplemented):
         data_client.execute_query("SELECT 1", INSTANCE)
     with data_client.get_authorized_view(INSTANCE, hundred.table_id, "view") as view:
-        with pytest.raises(exceptions.MethodNotImplemented, match="views"):
+        with pytest.raises(exceptions.NotFound, match="view"):
             view.read_row("r00")
+        subset = {"row_prefixes": [b"r0"], "family_subsets": {"f": {"qualifier_prefixes": [b""]}}}
+        tables.create_authorized_view(
+            parent=hundred.table_name,
+            authorized_view_id="view",
+            authorized_view={"subset_view": subset},
+        )
+        assert view.read_row("r00") is not None and view.read_row("r10") is None

@@ -39,7 +39,7 @@ def test_a_channel_is_warmed_before_its_instance_has_tables(channel):
 
 
 def test_session_calls_are_unimplemented(channel):
-    for method in ("GetClientConfiguration", "OpenTable", "OpenAuthorizedView"):
+    for method in ("OpenTable", "OpenAuthorizedView", "OpenMaterializedView"):
         assert code(channel, DATA, method) == grpc.StatusCode.UNIMPLEMENTED
 
 
@@ -73,15 +73,17 @@ def test_operations_are_polled_on_the_same_port(channel):
     request = operations_pb2.GetOperationRequest(name="operations/projects/p/1")
     status = code(channel, OPERATIONS, "GetOperation", request.SerializeToString())
     assert status == grpc.StatusCode.NOT_FOUND
-    assert call(channel, OPERATIONS, "ListOperations", b"") == b""
+    # The operations of a resource that has none.
+    request = operations_pb2.ListOperationsRequest(name="operations/projects/none")
+    assert call(channel, OPERATIONS, "ListOperations", request.SerializeToString()) == b""
 
 
 def test_unknown_services_and_methods_are_unimplemented(channel):
     for service, method in [
         (DATA, "NoSuchMethod"),
         ("no.such.Service", "Method"),
-        (INSTANCES, "CreateInstance"),
-        ("google.bigtable.admin.v2.BigtableTableAdmin", "CreateBackup"),
+        (INSTANCES, "CreateMaterializedView"),
+        ("google.bigtable.admin.v2.BigtableTableAdmin", "CreateSchemaBundle"),
     ]:
         assert code(channel, service, method) == grpc.StatusCode.UNIMPLEMENTED
 

@@ -219,7 +219,7 @@ def test_unsupported_calls_are_unimplemented_and_create_nothing(tables, table_id
     with pytest.raises(exceptions.MethodNotImplemented):
         tables.get_iam_policy(resource=name(table_id))
     with pytest.raises(exceptions.MethodNotImplemented):
-        list(tables.list_backups(parent=f"{PARENT}/clusters/{INSTANCE}-c1"))
+        list(tables.list_schema_bundles(parent=name(table_id)))
 
 
 def test_a_protected_table_is_not_deleted(tables, table_id):

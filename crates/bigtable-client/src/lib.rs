@@ -31,7 +31,7 @@
 //!   stream ended
 //! - `assembler`, `row`: the chunks of a response become rows and cells
 //! - `write`, `mutation`, `row_entry`: writes are retried only if they are idempotent
-//! - `admin`, `gc_rule`: tables and families
+//! - `admin`, `gc_rule`: tables and families; `resources`: instances, app profiles, backups, views
 #![forbid(unsafe_code)]
 
 mod admin;
@@ -46,6 +46,7 @@ mod mutation;
 mod options;
 mod query;
 mod read;
+mod resources;
 mod retry;
 mod row;
 mod row_entry;
@@ -68,4 +69,6 @@ pub use retry::Retry;
 pub use row::{Cell, Row};
 pub use row_entry::RowEntry;
 pub use row_range::RowRange;
+/// The messages of administration, for what has no type of its own here.
+pub use stele_bigtable_proto::admin as admin_messages;
 pub use stele_grpc::{Pending, Tls};

@@ -59,6 +59,13 @@ pub mod date {
 /// The descriptors of the data API, for gRPC reflection.
 pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/v2/descriptors"));
 
+/// The descriptors of the admin API.
+pub const ADMIN_DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/admin/descriptors"));
+
+/// The descriptors of long-running operations.
+pub const OPERATIONS_DESCRIPTORS: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/longrunning/descriptors"));
+
 /// The largest message a client may send, in bytes: large enough for two cells of 100 MiB.
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;
 

@@ -45,6 +45,13 @@ impl Api {
         Ok(Api { tables, data, clock })
     }
 
+    /// Requires instances, clusters and app profiles to be created before they are used,
+    /// as Google's service does.
+    pub fn strict(self, strict: bool) -> Api {
+        self.tables.set_strict(strict);
+        self
+    }
+
     /// Returns the registry of tables.
     pub fn tables(&self) -> &Arc<Tables> {
         &self.tables

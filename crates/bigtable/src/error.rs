@@ -30,6 +30,9 @@ pub enum Error {
     /// rows.
     #[error("{message}")]
     LargeRow { message: String, row: Vec<u8> },
+    /// The caller may not do this.
+    #[error("{0}")]
+    Denied(String),
     /// Part of the API that this server does not implement.
     #[error("{0}")]
     Unimplemented(String),
@@ -76,6 +79,7 @@ impl Error {
             Error::NotFound(_) => Code::NotFound,
             Error::Exists(_) => Code::AlreadyExists,
             Error::Precondition(_) | Error::LargeRow { .. } => Code::FailedPrecondition,
+            Error::Denied(_) => Code::PermissionDenied,
             Error::Unimplemented(_) => Code::Unimplemented,
             Error::Aborted(_) => Code::Aborted,
             Error::Deadline(_) => Code::DeadlineExceeded,

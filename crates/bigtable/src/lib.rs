@@ -2,7 +2,8 @@
 //!
 //! The path of a call: a request arrives at [`data`] or [`admin`], which its wire
 //! form must pass first (`precheck`); its resource name is parsed ([`name`]) and its
-//! table looked up ([`table`]). A write is validated as a whole and becomes one
+//! table looked up ([`table`]), possibly through an authorized view ([`authorized`]).
+//! What was created besides tables ([`instance`]s, views, operations) is kept in `records`. A write is validated as a whole and becomes one
 //! engine commit. A read becomes an engine scan, narrowed to what the filter
 //! ([`filter`]) can pass; its cells are encoded into the chunks of the
 //! response as they are read. Failures are an [`Error`], and each error has exactly
@@ -50,12 +51,15 @@
 
 pub mod admin;
 mod api;
+pub mod authorized;
 pub mod data;
 mod error;
 pub mod filter;
+pub mod instance;
 pub mod name;
 mod precheck;
 pub mod proto;
+mod records;
 pub mod reserved;
 pub mod table;
 

@@ -46,6 +46,20 @@ pub struct ClusterName<'a> {
     pub cluster: &'a str,
 }
 
+/// The parsed form of `projects/P/instances/I/tables/T/authorizedViews/V`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AuthorizedViewName<'a> {
+    pub table: TableName<'a>,
+    pub view: &'a str,
+}
+
+/// The parsed form of `projects/P/instances/I/clusters/C/backups/B`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackupName<'a> {
+    pub cluster: ClusterName<'a>,
+    pub backup: &'a str,
+}
+
 /// The parsed form of `projects/P/instances/I/appProfiles/A`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AppProfileName<'a> {
@@ -100,6 +114,34 @@ impl<'a> TableName<'a> {
     }
 }
 
+impl fmt::Display for TableName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/tables/{}", self.instance, self.table)
+    }
+}
+
+impl<'a> AuthorizedViewName<'a> {
+    pub fn parse(name: &'a str) -> Result<AuthorizedViewName<'a>> {
+        let form = "projects/<project>/instances/<instance>/tables/<table>/authorizedViews/<view>";
+        let parsed = name.rsplit_once("/authorizedViews/").and_then(|(table, view)| {
+            let table = TableName::parse(table).ok()?;
+            is_table_id(view).then_some(AuthorizedViewName { table, view })
+        });
+        parsed.ok_or_else(|| malformed(name, "Authorized view", form))
+    }
+}
+
+impl<'a> BackupName<'a> {
+    pub fn parse(name: &'a str) -> Result<BackupName<'a>> {
+        let form = "projects/<project>/instances/<instance>/clusters/<cluster>/backups/<backup>";
+        let parsed = name.rsplit_once("/backups/").and_then(|(cluster, backup)| {
+            let cluster = ClusterName::parse(cluster).ok()?;
+            is_table_id(backup).then_some(BackupName { cluster, backup })
+        });
+        parsed.ok_or_else(|| malformed(name, "Backup", form))
+    }
+}
+
 impl<'a> ClusterName<'a> {
     pub fn parse(name: &'a str) -> Result<ClusterName<'a>> {
         let form = "projects/<project>/instances/<instance>/clusters/<cluster>";
@@ -109,6 +151,12 @@ impl<'a> ClusterName<'a> {
             }
             _ => Err(malformed(name, "Cluster", form)),
         }
+    }
+}
+
+impl fmt::Display for ClusterName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/clusters/{}", self.instance, self.cluster)
     }
 }
 
@@ -151,6 +199,18 @@ fn malformed(name: &str, what: &str, form: &str) -> Error {
 /// Returns a prefix of client-supplied text, short enough for an error message.
 pub fn excerpt(text: &str) -> &str {
     &text[..text.floor_char_boundary(200)]
+}
+
+/// Validates the last part of the name of a resource to create; `field` names it.
+pub fn check_id(field: &str, id: &str) -> Result<()> {
+    if is_table_id(id) {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!(
+        "Error in field '{field}' : '{}' expected in the form \
+         '[_a-zA-Z0-9][-_.a-zA-Z0-9]*' with at most {TABLE_ID_MAX} characters",
+        excerpt(id)
+    )))
 }
 
 /// Returns whether `segment` can name a project or instance. Neither needs to

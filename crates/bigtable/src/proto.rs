@@ -1,6 +1,6 @@
 //! Messages of the API with the stubs of the services that this crate serves.
 
-pub use stele_bigtable_proto::{DESCRIPTORS, v2};
+pub use stele_bigtable_proto::{ADMIN_DESCRIPTORS, DESCRIPTORS, OPERATIONS_DESCRIPTORS, v2};
 
 /// Administration of tables and instances.
 pub mod admin {

@@ -5,6 +5,7 @@ use stele_grpc::InProcess;
 use tonic::Status;
 
 use crate::data::request;
+use crate::instance::Access;
 use crate::proto::v2;
 
 /// The reserved project.
@@ -29,12 +30,23 @@ pub fn is_reserved(name: &str) -> bool {
 
 /// A request of the data API that lists the resources it names.
 pub trait Named {
+    /// What the request does, as far as app profiles care.
+    const ACCESS: Access;
+
     fn resources(&self) -> [&str; 3];
+
+    fn app_profile(&self) -> &str;
 }
 
 macro_rules! named {
-    ($($request:ty: $first:ident $(, $other:ident)*;)*) => {$(
+    ($($request:ty, $access:ident: $first:ident $(, $other:ident)*;)*) => {$(
         impl Named for $request {
+            const ACCESS: Access = Access::$access;
+
+            fn app_profile(&self) -> &str {
+                &self.app_profile_id
+            }
+
             fn resources(&self) -> [&str; 3] {
                 let mut resources = [&*self.$first, "", ""];
                 let others: &[&str] = &[$(&self.$other),*];
@@ -46,13 +58,14 @@ macro_rules! named {
 }
 
 named! {
-    request::ReadRows: table_name, authorized_view_name, materialized_view_name;
-    request::CheckAndMutateRow: table_name, authorized_view_name;
-    v2::MutateRowRequest: table_name, authorized_view_name;
-    v2::MutateRowsRequest: table_name, authorized_view_name;
-    v2::ReadModifyWriteRowRequest: table_name, authorized_view_name;
-    v2::SampleRowKeysRequest: table_name, authorized_view_name, materialized_view_name;
-    v2::PingAndWarmRequest: name;
+    request::ReadRows, Read: table_name, authorized_view_name, materialized_view_name;
+    request::CheckAndMutateRow, Transaction: table_name, authorized_view_name;
+    v2::MutateRowRequest, Write: table_name, authorized_view_name;
+    v2::MutateRowsRequest, Write: table_name, authorized_view_name;
+    v2::ReadModifyWriteRowRequest, Transaction: table_name, authorized_view_name;
+    v2::SampleRowKeysRequest, Read: table_name, authorized_view_name, materialized_view_name;
+    v2::PingAndWarmRequest, Read: name;
+    v2::GetClientConfigurationRequest, Read: instance_name;
 }
 
 /// Refuses a request of the data API that names a resource of the reserved project.

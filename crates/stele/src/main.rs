@@ -5,6 +5,8 @@
 //! | `serve` | `serve`, `emulator`: a server with all services |
 //! | `table`, `rows` | `table`, `read`, `lookup`, `set`, `delete`, `count`: any Bigtable |
 //! | `cluster` | `cluster`: several servers with the same tables |
+//! | `resources` | `instance`, `profile`, `backup`, `view`: any Bigtable |
+//! | `transfer`, `demo` | `import`, `export`; `demo`: tables with data to look at |
 //! | `catalogue`, `name`, `traces`, `metastore` | the commands of each service |
 //! | `status`, `context` | `status`, `doctor`, `open`, `context`: a server and how commands find it |
 //! | `inject` | `inject`: fault injection in a running server |
@@ -12,8 +14,8 @@
 //! | `manual` | `completions`, `man` |
 //!
 //! Commands reach servers through `connect`, which has the flags for that, and print
-//! through `output`, `escape` (bytes), `timestamp` and `progress`. `confirm` guards what
-//! cannot be undone, `private` reads files with secrets, `proc_stat` CPU times,
+//! through `output`, `escape` (bytes), `timestamp` and `progress`, or into a `new_file`. `confirm`
+//! guards what cannot be undone, `private` reads files with secrets, `proc_stat` CPU times,
 //! `allocator` sets up memory.
 //!
 //! Exit codes: 0 is success, 1 is damage found in a store or a missing row, 2 is an
@@ -26,22 +28,26 @@ mod cluster;
 mod confirm;
 mod connect;
 mod context;
+mod demo;
 mod engine;
 mod escape;
 mod inject;
 mod manual;
 mod metastore;
 mod name;
+mod new_file;
 mod output;
 mod private;
 mod proc_stat;
 mod progress;
+mod resources;
 mod rows;
 mod serve;
 mod status;
 mod table;
 mod timestamp;
 mod traces;
+mod transfer;
 
 use std::io;
 use std::process::ExitCode;
@@ -78,6 +84,21 @@ enum Command {
     Set(rows::Set),
     Delete(rows::Delete),
     Count(rows::Count),
+    Import(transfer::Import),
+    Export(transfer::Export),
+    /// Create, show, change and delete instances and their clusters.
+    #[command(subcommand, arg_required_else_help = true)]
+    Instance(resources::Instance),
+    /// Create, list and delete app profiles.
+    #[command(subcommand, arg_required_else_help = true)]
+    Profile(resources::Profile),
+    /// Create, list, copy, restore and delete backups of tables.
+    #[command(subcommand, arg_required_else_help = true)]
+    Backup(resources::Backup),
+    /// Create, list and delete authorized views: parts of tables.
+    #[command(subcommand, arg_required_else_help = true)]
+    View(resources::View),
+    Demo(demo::Demo),
     /// Create, fill, read and drop catalogues: ordered key-value indices.
     #[command(subcommand, arg_required_else_help = true)]
     Catalogue(catalogue::Command),
@@ -139,6 +160,13 @@ fn main() -> ExitCode {
         Command::Set(set) => set.run(),
         Command::Delete(delete) => delete.run(),
         Command::Count(count) => count.run(),
+        Command::Import(import) => import.run(),
+        Command::Export(export) => export.run(),
+        Command::Instance(command) => resources::instance(command),
+        Command::Profile(command) => resources::profile(command),
+        Command::Backup(command) => resources::backup(command),
+        Command::View(command) => resources::view(command),
+        Command::Demo(demo) => demo.run(),
         Command::Catalogue(command) => catalogue::run(command),
         Command::Traces(command) => traces::run(command),
         Command::Name(command) => name::run(command),

@@ -42,7 +42,9 @@ impl Progress {
         }
         self.displayed = Some(Instant::now());
         self.bar.set_position((done.clamp(0.0, 1.0) * STEPS as f64) as u64);
-        self.bar.set_message(line(number, things, self.started.elapsed()));
+        let elapsed = self.started.elapsed();
+        let left = (done > 0.0 && done < 1.0).then(|| elapsed.mul_f64((1.0 - done) / done));
+        self.bar.set_message(line(number, things, elapsed, left));
     }
 
     /// Removes the line.
@@ -51,9 +53,10 @@ impl Progress {
     }
 }
 
-fn line(number: u64, things: &str, elapsed: Duration) -> String {
+fn line(number: u64, things: &str, elapsed: Duration, left: Option<Duration>) -> String {
     let rate = (number as f64 / elapsed.as_secs_f64().max(0.001)) as u64;
-    format!("{} {things}, {}/s", count(number), count(rate))
+    let left = left.map(|left| format!(", {} s left", count(left.as_secs()))).unwrap_or_default();
+    format!("{} {things}, {}/s{left}", count(number), count(rate))
 }
 
 #[cfg(test)]
@@ -62,8 +65,10 @@ mod tests {
 
     #[test]
     fn a_number_is_shown_with_its_rate() {
-        let text = line(12_345, "results", Duration::from_secs(5));
+        let text = line(12_345, "results", Duration::from_secs(5), None);
         assert_eq!(text, "12,345 results, 2,469/s");
+        let text = line(9, "rows", Duration::from_secs(1), Some(Duration::from_secs(75)));
+        assert_eq!(text, "9 rows, 9/s, 75 s left");
         // Without a terminal nothing is shown and nothing fails.
         let mut progress = Progress::new();
         progress.show(7.0, 1, "results");

@@ -28,6 +28,21 @@ impl Tables {
         self.store.backup(name)
     }
 
+    /// Copies a backup under another name; the copy has its own expiry.
+    pub fn copy_backup(
+        &self,
+        backup: &str,
+        name: &str,
+        expires_micros: Option<i64>,
+    ) -> Result<BackupInfo> {
+        self.store.copy_backup(backup, name, expires_micros)
+    }
+
+    /// Changes when a backup is removed; `None` for never.
+    pub fn set_backup_expiry(&self, name: &str, expires_micros: Option<i64>) -> Result<BackupInfo> {
+        self.store.set_backup_expiry(name, expires_micros)
+    }
+
     /// Deletes a backup and the files that only it needed.
     pub fn delete_backup(&self, name: &str) -> Result<()> {
         self.store.delete_backup(name)

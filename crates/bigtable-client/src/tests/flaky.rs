@@ -199,6 +199,13 @@ impl Bigtable for Flaky {
         Ok(Response::new(Box::pin(tokio_stream::once(Ok(end)))))
     }
 
+    async fn get_client_configuration(
+        &self,
+        _: Request<v2::GetClientConfigurationRequest>,
+    ) -> Result<Response<v2::ClientConfiguration>, Status> {
+        Err(Status::unimplemented("GetClientConfiguration"))
+    }
+
     async fn mutate_row(
         &self,
         request: Request<v2::MutateRowRequest>,

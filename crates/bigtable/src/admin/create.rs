@@ -1,7 +1,7 @@
 //! Validation of CreateTable requests.
 
 use crate::error::{Error, Result};
-use crate::name::{InstanceName, TABLE_ID_MAX, excerpt, is_table_id};
+use crate::name::{InstanceName, check_id, excerpt};
 use crate::proto::admin::CreateTableRequest;
 use crate::table::Definition;
 use stele_engine::schema::Compression;
@@ -14,13 +14,7 @@ pub use stele_bigtable_proto::COMPRESSION_HEADER;
 pub fn validate(request: CreateTableRequest) -> Result<(String, Definition)> {
     let CreateTableRequest { parent, table_id, table, initial_splits } = request;
     let instance = InstanceName::parse(&parent)?;
-    if !is_table_id(&table_id) {
-        return Err(Error::Invalid(format!(
-            "Error in field 'table_id' : '{}' expected in the form \
-             '[_a-zA-Z0-9][-_.a-zA-Z0-9]*' with at most {TABLE_ID_MAX} characters",
-            excerpt(&table_id)
-        )));
-    }
+    check_id("table_id", &table_id)?;
     let splits = initial_splits.into_iter().map(|split| split.key).collect();
     let definition = Definition::from_request(table.unwrap_or_default(), splits)?;
     Ok((format!("{instance}/tables/{table_id}"), definition))

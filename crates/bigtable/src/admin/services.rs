@@ -7,7 +7,8 @@ use stele_grpc::Services;
 use stele_grpc::offload::offload;
 use tonic::Status;
 
-use super::{InstanceAdmin, TableAdmin, TableOperations};
+use super::unsupported::Supported;
+use super::{InstanceAdmin, OperationsAdmin, TableAdmin};
 use crate::error::Result;
 use crate::proto::admin::bigtable_instance_admin_server::BigtableInstanceAdminServer;
 use crate::proto::admin::bigtable_table_admin_server::BigtableTableAdminServer;
@@ -16,10 +17,14 @@ use crate::table::Tables;
 
 /// Adds the admin services to `services`.
 pub fn add_services(services: Services, tables: &Arc<Tables>, clock: &Arc<dyn Clock>) -> Services {
+    let instances = InstanceAdmin::new(tables.clone(), clock.clone());
     services
-        .with(BigtableTableAdminServer::new(TableAdmin::new(tables.clone(), clock.clone())))
-        .with(BigtableInstanceAdminServer::new(InstanceAdmin::new(tables.clone())))
-        .with(OperationsServer::new(TableOperations::new(tables.clone())))
+        .with(Supported(BigtableTableAdminServer::new(TableAdmin::new(
+            tables.clone(),
+            clock.clone(),
+        ))))
+        .with(Supported(BigtableInstanceAdminServer::new(instances)))
+        .with(Supported(OperationsServer::new(OperationsAdmin::new(tables.clone()))))
 }
 
 /// Runs blocking work on a thread that may block.

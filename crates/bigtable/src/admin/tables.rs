@@ -7,18 +7,26 @@ use stele_engine::world::Clock;
 use stele_engine::{RowRange, Txn};
 use tonic::{Request, Response, Status};
 
-use super::operations::TableUpdate;
+use super::instances::Context;
+use super::operations::{any, record, timestamp};
 use super::services::blocking;
 use super::update::Update;
 use super::view::TableView;
-use super::{consistency_token, create, list, modify};
+use super::{authorized_views, backups, consistency_token, create, list, modify};
 use crate::error::{Error, Result};
+use crate::name::TableName;
 use crate::proto::admin::bigtable_table_admin_server::BigtableTableAdmin;
 use crate::proto::admin::drop_row_range_request::Target;
+use crate::proto::admin::restore_table_request::Source;
 use crate::proto::admin::{
-    CheckConsistencyRequest, CheckConsistencyResponse, CreateTableRequest, DeleteTableRequest,
-    DropRowRangeRequest, GenerateConsistencyTokenRequest, GenerateConsistencyTokenResponse,
-    GetTableRequest, ListTablesRequest, ListTablesResponse, ModifyColumnFamiliesRequest, Table,
+    AuthorizedView, Backup, CheckConsistencyRequest, CheckConsistencyResponse, CopyBackupRequest,
+    CreateAuthorizedViewRequest, CreateBackupRequest, CreateTableRequest,
+    DeleteAuthorizedViewRequest, DeleteBackupRequest, DeleteTableRequest, DropRowRangeRequest,
+    GenerateConsistencyTokenRequest, GenerateConsistencyTokenResponse, GetAuthorizedViewRequest,
+    GetBackupRequest, GetTableRequest, ListAuthorizedViewsRequest, ListAuthorizedViewsResponse,
+    ListBackupsRequest, ListBackupsResponse, ListTablesRequest, ListTablesResponse,
+    ModifyColumnFamiliesRequest, RestoreTableRequest, Table, UndeleteTableMetadata,
+    UndeleteTableRequest, UpdateAuthorizedViewRequest, UpdateBackupRequest, UpdateTableMetadata,
     UpdateTableRequest,
 };
 use crate::proto::longrunning::Operation;
@@ -34,6 +42,25 @@ pub struct TableAdmin {
 impl TableAdmin {
     pub fn new(tables: Arc<Tables>, clock: Arc<dyn Clock>) -> TableAdmin {
         TableAdmin { tables, clock }
+    }
+
+    /// Makes a change of the named resources on a thread that may block.
+    async fn change<R, T>(
+        &self,
+        request: Request<R>,
+        names: impl for<'r> Fn(&'r R) -> Vec<&'r str>,
+        change: impl FnOnce(&Context, R) -> Result<T> + Send + 'static,
+    ) -> Result<Response<T>, Status>
+    where
+        R: Send + 'static,
+        T: Send + 'static,
+    {
+        for name in names(request.get_ref()) {
+            reserved::check(request.extensions(), name)?;
+        }
+        let context = Context { tables: self.tables.clone(), now_micros: self.clock.now_micros() };
+        let request = request.into_inner();
+        blocking(move || change(&context, request)).await.map(Response::new)
     }
 
     /// Returns the newest durable and the newest accepted txn of a table.
@@ -54,8 +81,14 @@ impl BigtableTableAdmin for TableAdmin {
         let (name, definition) = create::validate(request.into_inner())?;
         let definition = Definition { compression, ..definition };
         let tables = self.tables.clone();
-        let table = blocking(move || tables.create(&name, definition)).await?;
-        Ok(Response::new(TableView::Schema.render(&table)))
+        let create = move || {
+            if tables.is_strict() {
+                tables.instances().check(TableName::parse(&name)?.instance)?;
+            }
+            tables.create(&name, definition)
+        };
+        let table = blocking(create).await?;
+        Ok(Response::new(TableView::Schema.render(&self.tables, &table)))
     }
 
     async fn list_tables(
@@ -74,24 +107,49 @@ impl BigtableTableAdmin for TableAdmin {
         let request = request.get_ref();
         let view = TableView::from_request(request.view, TableView::Schema)?;
         let table = self.tables.get(&request.name)?;
-        Ok(Response::new(view.render(&table)))
+        Ok(Response::new(view.render(&self.tables, &table)))
     }
 
     async fn update_table(
         &self,
         request: Request<UpdateTableRequest>,
     ) -> Result<Response<Operation>, Status> {
-        let name = request.get_ref().table.as_ref().map_or("", |table| &table.name);
-        reserved::check(request.extensions(), name)?;
-        let start_micros = self.clock.now_micros();
-        let update = Update::from_request(request.into_inner())?;
-        let tables = self.tables.clone();
-        let table = blocking(move || {
-            tables.alter(&update.name, |definition| Ok(update.successor(definition)))
-        });
-        let table = table.await?;
-        let done = TableUpdate { start_micros, end_micros: self.clock.now_micros() };
-        Ok(Response::new(done.operation(self.tables.store_id(), &table)))
+        fn name_of(request: &UpdateTableRequest) -> Vec<&str> {
+            vec![request.table.as_ref().map_or("", |table| &table.name)]
+        }
+        let update = |context: &Context, request| {
+            let Context { tables, now_micros } = context;
+            let update = Update::from_request(request)?;
+            let table =
+                tables.alter(&update.name, |definition| Ok(update.successor(definition)))?;
+            let time = Some(timestamp(*now_micros));
+            let metadata =
+                UpdateTableMetadata { name: table.name.clone(), start_time: time, end_time: time };
+            let metadata = any("UpdateTableMetadata", &metadata);
+            let response = any("Table", &TableView::Schema.render(tables, &table));
+            record(tables.records(), *now_micros, &table.name, metadata, response)
+        };
+        self.change(request, name_of, update).await
+    }
+
+    async fn undelete_table(
+        &self,
+        request: Request<UndeleteTableRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        let undelete = |context: &Context, request: UndeleteTableRequest| {
+            let Context { tables, now_micros } = context;
+            let table = tables.undelete(&request.name)?;
+            let time = Some(timestamp(*now_micros));
+            let metadata = UndeleteTableMetadata {
+                name: table.name.clone(),
+                start_time: time,
+                end_time: time,
+            };
+            let metadata = any("UndeleteTableMetadata", &metadata);
+            let response = any("Table", &TableView::Schema.render(tables, &table));
+            record(tables.records(), *now_micros, &table.name, metadata, response)
+        };
+        self.change(request, |request| vec![&request.name], undelete).await
     }
 
     async fn delete_table(
@@ -117,7 +175,7 @@ impl BigtableTableAdmin for TableAdmin {
         let table = blocking(move || {
             tables.alter(&name, |definition| modify::successor(&name, definition, modifications))
         });
-        Ok(Response::new(TableView::Schema.render(&*table.await?)))
+        Ok(Response::new(TableView::Schema.render(&self.tables, &*table.await?)))
     }
 
     async fn drop_row_range(
@@ -159,6 +217,118 @@ impl BigtableTableAdmin for TableAdmin {
             })?;
         let (durable, _) = self.progress(&table)?;
         Ok(Response::new(CheckConsistencyResponse { consistent: durable >= txn }))
+    }
+
+    async fn create_authorized_view(
+        &self,
+        request: Request<CreateAuthorizedViewRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        self.change(request, |request| vec![&request.parent], authorized_views::create).await
+    }
+
+    async fn list_authorized_views(
+        &self,
+        request: Request<ListAuthorizedViewsRequest>,
+    ) -> Result<Response<ListAuthorizedViewsResponse>, Status> {
+        reserved::check(request.extensions(), &request.get_ref().parent)?;
+        Ok(Response::new(authorized_views::list(&self.tables, request.get_ref())?))
+    }
+
+    async fn get_authorized_view(
+        &self,
+        request: Request<GetAuthorizedViewRequest>,
+    ) -> Result<Response<AuthorizedView>, Status> {
+        reserved::check(request.extensions(), &request.get_ref().name)?;
+        Ok(Response::new(authorized_views::get(&self.tables, request.get_ref())?))
+    }
+
+    async fn update_authorized_view(
+        &self,
+        request: Request<UpdateAuthorizedViewRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        fn name_of(request: &UpdateAuthorizedViewRequest) -> Vec<&str> {
+            vec![request.authorized_view.as_ref().map_or("", |view| &view.name)]
+        }
+        self.change(request, name_of, authorized_views::update).await
+    }
+
+    async fn delete_authorized_view(
+        &self,
+        request: Request<DeleteAuthorizedViewRequest>,
+    ) -> Result<Response<()>, Status> {
+        self.change(request, |request| vec![&request.name], authorized_views::delete).await
+    }
+
+    async fn create_backup(
+        &self,
+        request: Request<CreateBackupRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        fn names_of(request: &CreateBackupRequest) -> Vec<&str> {
+            let table = request.backup.as_ref().map_or("", |backup| &backup.source_table);
+            vec![&request.parent, table]
+        }
+        self.change(request, names_of, backups::create).await
+    }
+
+    async fn get_backup(
+        &self,
+        request: Request<GetBackupRequest>,
+    ) -> Result<Response<Backup>, Status> {
+        let get = |context: &Context, request: GetBackupRequest| {
+            Ok(backups::find(&context.tables, &request.name)?.message)
+        };
+        self.change(request, |request| vec![&request.name], get).await
+    }
+
+    async fn update_backup(
+        &self,
+        request: Request<UpdateBackupRequest>,
+    ) -> Result<Response<Backup>, Status> {
+        fn name_of(request: &UpdateBackupRequest) -> Vec<&str> {
+            vec![request.backup.as_ref().map_or("", |backup| &backup.name)]
+        }
+        self.change(request, name_of, backups::update).await
+    }
+
+    async fn delete_backup(
+        &self,
+        request: Request<DeleteBackupRequest>,
+    ) -> Result<Response<()>, Status> {
+        self.change(request, |request| vec![&request.name], backups::delete).await
+    }
+
+    async fn list_backups(
+        &self,
+        request: Request<ListBackupsRequest>,
+    ) -> Result<Response<ListBackupsResponse>, Status> {
+        let list = |context: &Context, request: ListBackupsRequest| {
+            backups::page(&context.tables, &request)
+        };
+        self.change(request, |request| vec![&request.parent], list).await
+    }
+
+    async fn restore_table(
+        &self,
+        request: Request<RestoreTableRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        fn names_of(request: &RestoreTableRequest) -> Vec<&str> {
+            let backup = match &request.source {
+                Some(Source::Backup(backup)) => backup,
+                None => "",
+            };
+            vec![&request.parent, backup]
+        }
+        self.change(request, names_of, backups::restore).await
+    }
+
+    async fn copy_backup(
+        &self,
+        request: Request<CopyBackupRequest>,
+    ) -> Result<Response<Operation>, Status> {
+        fn names_of(request: &CopyBackupRequest) -> Vec<&str> {
+            vec![&request.parent, &request.source_backup]
+        }
+        self.change(request, names_of, backups::copy).await
     }
 }
 

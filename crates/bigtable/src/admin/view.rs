@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::instances::cluster_id;
+use stele_engine::TableId;
+
 use crate::error::{Error, Result};
 use crate::name::TableName;
 use crate::proto::admin;
 use crate::proto::admin::encryption_info::EncryptionType;
 use crate::proto::admin::table::cluster_state::ReplicationState;
 use crate::proto::admin::table::{ClusterState, View as WireView};
-use crate::table::Table;
+use crate::table::{Table, Tables};
 
 /// How much of a table a request wants to see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,19 +37,21 @@ impl TableView {
     }
 
     /// Returns the table as this view shows it.
-    pub fn render(self, table: &Table) -> admin::Table {
+    pub fn render(self, tables: &Tables, table: &Table) -> admin::Table {
         let name = table.name.clone();
-        let states = |encrypted| cluster_states(&table.name, encrypted);
+        let states = |encrypted| cluster_states(tables, &table.name, encrypted);
         match self {
             TableView::Name => admin::Table { name, ..Default::default() },
-            TableView::Schema => schema(table),
+            TableView::Schema => schema(tables, table),
             TableView::Replication => {
                 admin::Table { name, cluster_states: states(false), ..Default::default() }
             }
             TableView::Encryption => {
                 admin::Table { name, cluster_states: states(true), ..Default::default() }
             }
-            TableView::Full => admin::Table { cluster_states: states(true), ..schema(table) },
+            TableView::Full => {
+                admin::Table { cluster_states: states(true), ..schema(tables, table) }
+            }
         }
     }
 }
@@ -56,8 +59,10 @@ impl TableView {
 /// Returns the table as declared. A family without settings is shown with an
 /// empty rule: otherwise it would have no value in the map of families, which
 /// some clients cannot parse.
-fn schema(table: &Table) -> admin::Table {
+fn schema(tables: &Tables, table: &Table) -> admin::Table {
     let mut message = table.definition.message(&table.name);
+    // A record that cannot be read is no reason to hide the table.
+    message.restore_info = tables.records().get(&restored_name(table.id)).unwrap_or_default();
     let empty = admin::ColumnFamily::default();
     for family in message.column_families.values_mut().filter(|family| **family == empty) {
         family.gc_rule = Some(admin::GcRule::default());
@@ -65,8 +70,13 @@ fn schema(table: &Table) -> admin::Table {
     message
 }
 
-/// Returns the state of the one cluster, which is always ready.
-fn cluster_states(table: &str, encrypted: bool) -> BTreeMap<String, ClusterState> {
+/// The name of the record of the backup that a table was restored from.
+pub fn restored_name(table: TableId) -> String {
+    format!("restored/{}", table.0)
+}
+
+/// Returns the states of the clusters, which are always ready.
+fn cluster_states(tables: &Tables, table: &str, encrypted: bool) -> BTreeMap<String, ClusterState> {
     let name = TableName::parse(table).expect("the name was validated when the table was created");
     let encryption = admin::EncryptionInfo {
         encryption_type: EncryptionType::GoogleDefaultEncryption.into(),
@@ -76,5 +86,6 @@ fn cluster_states(table: &str, encrypted: bool) -> BTreeMap<String, ClusterState
         replication_state: ReplicationState::Ready.into(),
         encryption_info: if encrypted { vec![encryption] } else { vec![] },
     };
-    BTreeMap::from([(cluster_id(name.instance), state)])
+    let clusters = tables.instances().cluster_ids(name.instance).unwrap_or_default();
+    clusters.into_iter().map(|cluster| (cluster, state.clone())).collect()
 }

@@ -6,6 +6,7 @@ use stele_grpc::offload::in_place_if_large;
 use stele_tables::Local;
 
 use super::pace::Pace;
+use super::request::Target;
 use super::response_memory::ResponseMemory;
 use super::retries::{Retries, is_conflict, is_outdated};
 use super::row_read::RowSink;
@@ -13,7 +14,7 @@ use super::{Data, mutation, request, request_filter};
 use crate::error::{Error, Result};
 use crate::filter::{Evaluator, Filter, LargeRow, Output};
 use crate::proto::v2;
-use crate::table::{Table, check_row_key};
+use crate::table::check_row_key;
 
 impl Data {
     /// Returns whether the predicate matched.
@@ -28,17 +29,18 @@ impl Data {
             request_filter::compile(request.predicate_filter.as_ref(), &mut memory).await;
         let mut retries = Retries::default();
         loop {
-            let table = request::table(&self.tables, table_name, &[authorized_view_name])?;
+            let target = Target::find(&self.tables, table_name, authorized_view_name, "")?;
+            let table = &target.table;
             let local = self.tables.local(table.id, row_key);
-            check(&table, row_key, lists)?;
+            check(&target, row_key, lists)?;
             let predicate = predicate.as_ref().map_err(Error::clone)?;
             let (matched, read_at) =
-                self.test(local, &table, row_key, predicate, &mut memory).await?;
+                self.test(local, &target, row_key, predicate, &mut memory).await?;
             let mutations = if matched { lists[0] } else { lists[1] };
             let written = match mutations.is_empty() {
                 // The response depends on the read alone.
                 true => Ok(read_at),
-                false => self.write_row(local, &table, row_key, mutations, read_at).await,
+                false => self.write_row(local, table, row_key, mutations, read_at).await,
             };
             match written {
                 Ok(txn) => {
@@ -59,13 +61,20 @@ impl Data {
     async fn test(
         &self,
         local: Local<'_>,
-        table: &Table,
+        Target { table, view }: &Target,
         key: &[u8],
         predicate: &Filter,
         memory: &mut ResponseMemory,
     ) -> Result<(bool, Txn)> {
         // The filter may narrow the scan to rows other than this one.
-        let mut spec = ScanSpec { view: View::Latest, ..ScanSpec::row(key) };
+        let shown = || {
+            let mut spec = ScanSpec { view: View::Latest, ..ScanSpec::row(key) };
+            if let Some(view) = view {
+                view.subset.narrow(table, &mut spec);
+            }
+            spec
+        };
+        let mut spec = shown();
         let residual = request_filter::narrow(predicate, table, &mut spec);
         if residual.passes_all() {
             spec.cells_max = Some(1);
@@ -73,7 +82,7 @@ impl Data {
         let evaluator = residual.evaluator(self.random.clone());
         // A residual filter serves a single evaluation.
         let restart = || {
-            let residual = request_filter::narrow(predicate, table, &mut ScanSpec::row(key));
+            let residual = request_filter::narrow(predicate, table, &mut shown());
             residual.evaluator(self.random.clone())
         };
         let mut test = PredicateTest { evaluator, restart, matched: Matched(false), large: None };
@@ -87,14 +96,17 @@ impl Data {
     }
 }
 
-fn check(table: &Table, key: &[u8], lists: [&Vec<v2::Mutation>; 2]) -> Result<()> {
+fn check(target: &Target, key: &[u8], lists: [&Vec<v2::Mutation>; 2]) -> Result<()> {
     check_row_key(key)?;
     if lists.iter().all(|list| list.is_empty()) {
         return Err(Error::invalid("No mutations provided"));
     }
     for list in lists {
         mutation::check_count_max(list.len())?;
-        in_place_if_large(mutation::cost(list), || mutation::check(table, key, list))?;
+        in_place_if_large(mutation::cost(list), || {
+            target.check(key, list)?;
+            mutation::check(&target.table, key, list)
+        })?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The data service: reading and writing rows.
 //!
 //! `server` decodes a call and selects the method of [`Data`]. `request` resolves
-//! the table that a request names.
+//! the table or view that a request names.
 //!
 //! Writes: `write` (MutateRow and MutateRows), `check_and_mutate` and
 //! `read_modify_write` validate a request as a whole (`mutation`) and turn it into

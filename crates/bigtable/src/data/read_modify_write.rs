@@ -8,10 +8,11 @@ use stele_engine::{
 use stele_grpc::offload::in_place_if_large;
 
 use super::pace::Pace;
+use super::request::Target;
 use super::response_memory::ResponseMemory;
 use super::retries::{Retries, is_conflict, is_outdated};
 use super::row_read::RowSink;
-use super::{Data, mutation, request};
+use super::{Data, mutation};
 use crate::error::{Error, Result};
 use crate::name::excerpt;
 use crate::proto::v2;
@@ -119,10 +120,12 @@ impl Data {
         let mut memory = ResponseMemory::of_call();
         let mut retries = Retries::default();
         loop {
-            let table = request::table(&self.tables, table_name, &[authorized_view_name])?;
+            let target = Target::find(&self.tables, table_name, authorized_view_name, "")?;
+            let table = &target.table;
             let local = self.tables.local(table.id, row_key);
             let (mut touched, spec) = in_place_if_large(cost, || {
-                check(&table, &request)?;
+                check_view(&target, &request)?;
+                check(table, &request)?;
                 Ok::<_, Error>((TouchedColumns::new(&request.rules), spec(&request.rules)))
             })?;
             let charged = (&mut memory, 0);
@@ -131,8 +134,8 @@ impl Data {
                 self.read_latest(local, row_key, &spec, pace, charged, &mut touched).await?;
             touched.check()?;
             let cost = cost + touched.kept_bytes();
-            let commit = in_place_if_large(cost, || self.modified(&table, &request, &mut touched))?;
-            match self.apply(local, &table, &commit, read_at, cost).await {
+            let commit = in_place_if_large(cost, || self.modified(table, &request, &mut touched))?;
+            match self.apply(local, table, &commit, read_at, cost).await {
                 Ok(txn) => {
                     drop(commit);
                     self.durable(local, txn).await?;
@@ -237,6 +240,16 @@ fn not_a_number(rule: &v2::ReadModifyWriteRule, size: usize) -> Error {
     let column = format!("{}:{}", rule.family_name, excerpt(&qualifier));
     let what = "The increment operation can only be performed on 64-bit values";
     Error::Precondition(format!("Cell of {size} bytes in column {column} : {what}"))
+}
+
+/// Refuses rules for columns that the view does not show.
+fn check_view(target: &Target, request: &v2::ReadModifyWriteRowRequest) -> Result<()> {
+    let Some(view) = &target.view else { return Ok(()) };
+    let shows = |rule: &v2::ReadModifyWriteRule| {
+        view.subset.has_column(&rule.family_name, &rule.column_qualifier)
+    };
+    let is_inside = view.subset.has_row(&request.row_key) && request.rules.iter().all(shows);
+    if is_inside { Ok(()) } else { Err(view.outside()) }
 }
 
 fn row_message(request: &v2::ReadModifyWriteRowRequest, touched: TouchedColumns<'_>) -> v2::Row {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use stele_engine::ScanSpec;
 
+use super::request::Target;
 use super::request_filter::narrow;
 use super::{request, row_set};
 use crate::error::{Error, Result};
@@ -36,8 +37,12 @@ impl ReadPlan {
         filter: Result<Filter>,
         features: &v2::FeatureFlags,
     ) -> Result<ReadPlan> {
-        let views = [&*request.authorized_view_name, &request.materialized_view_name];
-        let table = request::table(tables, &request.table_name, &views)?;
+        let Target { table, view } = Target::find(
+            tables,
+            &request.table_name,
+            &request.authorized_view_name,
+            &request.materialized_view_name,
+        )?;
         let rows_limit = match u64::try_from(request.rows_limit) {
             Ok(0) => u64::MAX,
             Ok(limit) => limit,
@@ -48,7 +53,10 @@ impl ReadPlan {
             Err(_) => return Err(Error::invalid("Unknown request_stats_view")),
         };
         let rows = row_set::to_ranges(request.rows.as_ref())?;
-        let requested = ScanSpec { rows, reverse: request.reversed, ..ScanSpec::default() };
+        let mut requested = ScanSpec { rows, reverse: request.reversed, ..ScanSpec::default() };
+        if let Some(view) = view {
+            view.subset.narrow(&table, &mut requested);
+        }
         let filter = filter?;
         let last_scanned = features.last_scanned_row_responses;
         Ok(ReadPlan { table, requested, filter, rows_limit, stats, last_scanned })

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prost::Message;
 
+use crate::authorized::View;
 use crate::error::{Error, Result};
+use crate::name::AuthorizedViewName;
 use crate::proto::v2;
 use crate::table::{Table, Tables};
 
@@ -20,6 +22,8 @@ pub struct ReadRows {
     pub authorized_view_name: String,
     #[prost(string, tag = "11")]
     pub materialized_view_name: String,
+    #[prost(string, tag = "5")]
+    pub app_profile_id: String,
     #[prost(message, optional, tag = "2")]
     pub rows: Option<v2::RowSet>,
     #[prost(bytes = "bytes", optional, tag = "3")]
@@ -39,6 +43,8 @@ pub struct CheckAndMutateRow {
     pub table_name: String,
     #[prost(string, tag = "9")]
     pub authorized_view_name: String,
+    #[prost(string, tag = "7")]
+    pub app_profile_id: String,
     #[prost(bytes = "bytes", tag = "2")]
     pub row_key: Bytes,
     #[prost(bytes = "bytes", optional, tag = "6")]
@@ -49,17 +55,47 @@ pub struct CheckAndMutateRow {
     pub false_mutations: Vec<v2::Mutation>,
 }
 
-/// Returns the table of a request; rejects requests that name a view, which
-/// are not supported yet.
-pub fn table(tables: &Tables, table: &str, views: &[&str]) -> Result<Arc<Table>> {
-    if views.iter().all(|view| view.is_empty()) {
-        return tables.get(table);
+/// What a request reads or writes: a table, or the part of it that a view shows.
+pub struct Target {
+    pub table: Arc<Table>,
+    pub view: Option<Arc<View>>,
+}
+
+impl Target {
+    /// Finds the target of a request, which names a table or a view.
+    pub fn find(
+        tables: &Tables,
+        table: &str,
+        authorized_view: &str,
+        materialized_view: &str,
+    ) -> Result<Target> {
+        if authorized_view.is_empty() && materialized_view.is_empty() {
+            return Ok(Target { table: tables.get(table)?, view: None });
+        }
+        let named = [table, authorized_view, materialized_view];
+        if named.iter().filter(|name| !name.is_empty()).count() > 1 {
+            return Err(Error::invalid("Exactly one of table name and view name must be set"));
+        }
+        if authorized_view.is_empty() {
+            return Err(Error::Unimplemented("Materialized views are not supported".into()));
+        }
+        let view = tables.views().get(authorized_view)?;
+        let table = AuthorizedViewName::parse(authorized_view)?.table.to_string();
+        let table = tables.get(&table)?;
+        // A view belongs to one table, not to whichever has the name.
+        if table.id != view.table {
+            return Err(crate::authorized::not_found(authorized_view));
+        }
+        Ok(Target { table, view: Some(view) })
     }
-    let named = views.iter().filter(|view| !view.is_empty()).count();
-    if named > 1 || !table.is_empty() {
-        return Err(Error::invalid("Exactly one of table name and view name must be set"));
+
+    /// Refuses mutations of what the view does not show.
+    pub fn check(&self, row: &[u8], mutations: &[v2::Mutation]) -> Result<()> {
+        match &self.view {
+            Some(view) => view.check(&self.table, row, mutations),
+            None => Ok(()),
+        }
     }
-    Err(Error::Unimplemented("Authorized and materialized views are not supported".into()))
 }
 
 #[cfg(test)]
@@ -75,7 +111,7 @@ mod tests {
             table_name: "t".into(),
             authorized_view_name: "a".into(),
             materialized_view_name: "m".into(),
-            app_profile_id: "ignored".into(),
+            app_profile_id: "profile".into(),
             rows: Some(rows.clone()),
             filter: Some(filter.clone()),
             rows_limit: 7,
@@ -87,6 +123,7 @@ mod tests {
             table_name: "t".into(),
             authorized_view_name: "a".into(),
             materialized_view_name: "m".into(),
+            app_profile_id: "profile".into(),
             rows: Some(rows),
             filter: Some(filter.encode_to_vec().into()),
             rows_limit: 7,
@@ -98,7 +135,7 @@ mod tests {
         let sent = v2::CheckAndMutateRowRequest {
             table_name: "t".into(),
             authorized_view_name: "a".into(),
-            app_profile_id: "ignored".into(),
+            app_profile_id: "profile".into(),
             row_key: "k".into(),
             predicate_filter: Some(filter.clone()),
             true_mutations: vec![v2::Mutation::default()],
@@ -108,5 +145,6 @@ mod tests {
         assert_eq!(read.predicate_filter.as_deref(), Some(&filter.encode_to_vec()[..]));
         assert_eq!((read.row_key, read.true_mutations.len()), ("k".into(), 1));
         assert_eq!((&*read.table_name, &*read.authorized_view_name), ("t", "a"));
+        assert_eq!(read.app_profile_id, "profile");
     }
 }

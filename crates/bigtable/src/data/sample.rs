@@ -3,8 +3,9 @@
 use stele_engine::RowRange;
 use stele_grpc::offload::in_place;
 
+use super::request::Target;
 use super::response_memory::ResponseMemory;
-use super::{Data, request, row_set};
+use super::{Data, row_set};
 use crate::error::Result;
 use crate::proto::v2;
 
@@ -36,8 +37,12 @@ impl Data {
         &self,
         request: &v2::SampleRowKeysRequest,
     ) -> Result<Vec<v2::SampleRowKeysResponse>> {
-        let views = [&*request.authorized_view_name, &request.materialized_view_name];
-        let table = request::table(&self.tables, &request.table_name, &views)?;
+        let Target { table, view } = Target::find(
+            &self.tables,
+            &request.table_name,
+            &request.authorized_view_name,
+            &request.materialized_view_name,
+        )?;
         let range = match &request.row_range {
             None => RowRange::all(),
             Some(range) => row_set::to_range(range)?,
@@ -51,6 +56,16 @@ impl Data {
         keys.extend(table.definition.splits.iter().filter(inside).cloned());
         keys.sort_unstable();
         keys.dedup();
+        // A view does not show the rows of others, nor how large they are.
+        if let Some(view) = &view {
+            keys.retain(|key| view.subset.has_row(key));
+        }
+        let disk_bytes = |part: &RowRange| match &view {
+            None => sizes.disk_bytes(part),
+            Some(view) => {
+                view.subset.rows_within(part).iter().map(|shown| sizes.disk_bytes(shown)).sum()
+            }
+        };
         keys.push(range.end.clone().unwrap_or_default());
         // The distribution of rows in memory is unknown.
         let memory_share = sizes.memory_bytes() / keys.len() as u64;
@@ -63,7 +78,7 @@ impl Data {
             } else {
                 RowRange::new(start, key.clone())
             };
-            offset += sizes.disk_bytes(&part) + memory_share;
+            offset += disk_bytes(&part) + memory_share;
             start = key.clone();
             samples.push(v2::SampleRowKeysResponse {
                 row_key: key.into(),

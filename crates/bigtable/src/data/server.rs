@@ -48,7 +48,8 @@ impl Handler for DataServer {
             "CheckAndMutateRow" => respond(check_and_mutate_row(data, call)),
             "ReadModifyWriteRow" => respond(read_modify_write_row(data, call)),
             "SampleRowKeys" => respond(sample_row_keys(data, call)),
-            "PingAndWarm" => respond(ping_and_warm(call)),
+            "PingAndWarm" => respond(ping_and_warm(data, call)),
+            "GetClientConfiguration" => respond(get_client_configuration(data, call)),
             other => {
                 respond_now(Status::unimplemented(format!("{other} is not supported")).into_http())
             }
@@ -66,7 +67,7 @@ struct Call {
 type Response = Result<http::Response<Body>, Status>;
 
 async fn read_rows(data: Arc<Data>, mut call: Call) -> Response {
-    let request = call.read::<request::ReadRows, precheck::ReadRows>().await?;
+    let request = call.read::<request::ReadRows, precheck::ReadRows>(&data).await?;
     let mut memory = ResponseMemory::of_call();
     let filter = request_filter::compile(request.filter.as_ref(), &mut memory).await;
     let plan = ReadPlan::new(&data.tables, &request, filter, &features::flags(&call.headers))?;
@@ -76,45 +77,62 @@ async fn read_rows(data: Arc<Data>, mut call: Call) -> Response {
 }
 
 async fn mutate_row(data: Arc<Data>, mut call: Call) -> Response {
-    data.mutate(call.read::<_, precheck::MutateRow>().await?).await?;
+    data.mutate(call.read::<_, precheck::MutateRow>(&data).await?).await?;
     Ok(one(&v2::MutateRowResponse {}))
 }
 
 async fn mutate_rows(data: Arc<Data>, mut call: Call) -> Response {
-    let outcomes = data.mutate_all(call.read::<_, precheck::MutateRows>().await?).await?;
+    let outcomes = data.mutate_all(call.read::<_, precheck::MutateRows>(&data).await?).await?;
     Ok(MessageBody::of(outcomes::messages(outcomes)))
 }
 
 async fn check_and_mutate_row(data: Arc<Data>, mut call: Call) -> Response {
-    let request = call.read::<_, precheck::CheckAndMutateRow>().await?;
+    let request = call.read::<_, precheck::CheckAndMutateRow>(&data).await?;
     let predicate_matched = data.check_and_mutate(request).await?;
     Ok(one(&v2::CheckAndMutateRowResponse { predicate_matched }))
 }
 
 async fn read_modify_write_row(data: Arc<Data>, mut call: Call) -> Response {
-    let request = call.read::<_, precheck::ReadModifyWriteRow>().await?;
+    let request = call.read::<_, precheck::ReadModifyWriteRow>(&data).await?;
     // The memory stays charged until the response is a frame, which the server charges.
     let (row, _memory) = data.read_modify_write(request).await?;
     Ok(one(&v2::ReadModifyWriteRowResponse { row: Some(row) }))
 }
 
 async fn sample_row_keys(data: Arc<Data>, mut call: Call) -> Response {
-    let request = call.read::<_, precheck::SampleRowKeys>().await?;
+    let request = call.read::<_, precheck::SampleRowKeys>(&data).await?;
     Ok(MessageBody::of(data.sample(&request).await?.map(|sample| frame::encode(&sample))))
 }
 
-async fn ping_and_warm(mut call: Call) -> Response {
-    let request = call.read::<v2::PingAndWarmRequest, AnyMessage>().await?;
+async fn ping_and_warm(data: Arc<Data>, mut call: Call) -> Response {
+    let request = call.read::<v2::PingAndWarmRequest, AnyMessage>(&data).await?;
     InstanceName::parse(&request.name)?;
     Ok(one(&v2::PingAndWarmResponse {}))
 }
 
+/// Returns that there are no sessions, now or later: clients use the calls above.
+async fn get_client_configuration(data: Arc<Data>, mut call: Call) -> Response {
+    let request = call.read::<v2::GetClientConfigurationRequest, AnyMessage>(&data).await?;
+    InstanceName::parse(&request.instance_name)?;
+    let sessions = v2::SessionClientConfiguration { session_load: 0.0 };
+    Ok(one(&v2::ClientConfiguration {
+        session_configuration: Some(sessions),
+        polling: Some(v2::client_configuration::Polling::StopPolling(true)),
+    }))
+}
+
 impl Call {
     /// Reads the message and rejects resources that the caller may not access.
-    async fn read<M: Message + Named + Default, P: Precheck>(&mut self) -> Result<M, Status> {
+    async fn read<M: Message + Named + Default, P: Precheck>(
+        &mut self,
+        data: &Data,
+    ) -> Result<M, Status> {
         let body = std::mem::take(&mut self.body);
         let message = unary::read_checked::<M, P>(&self.headers, body, MESSAGE_BYTES_MAX).await?;
         reserved::check_request(&self.extensions, &message)?;
+        for resource in message.resources().into_iter().filter(|name| !name.is_empty()) {
+            data.tables.instances().check_request(resource, message.app_profile(), M::ACCESS)?;
+        }
         Ok(message)
     }
 }

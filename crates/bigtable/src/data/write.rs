@@ -5,8 +5,9 @@ use stele_grpc::offload::{in_place, in_place_if_large};
 use stele_tables::{Local, Misses};
 
 use super::idempotency::{self, IdempotencyToken};
+use super::request::Target;
 use super::retries::{Retries, is_conflict, is_of_other_rows, is_outdated};
-use super::{Data, mutation, request};
+use super::{Data, mutation};
 use crate::error::{Error, Result};
 use crate::proto::v2;
 use crate::table::Table;
@@ -27,15 +28,17 @@ impl Data {
         mutation::check_count(mutations.len())?;
         let mut retries = Retries::default();
         let (local, txn) = loop {
-            let table = request::table(&self.tables, table_name, &[authorized_view_name])?;
+            let target = Target::find(&self.tables, table_name, authorized_view_name, "")?;
+            let table = &target.table;
             let local = self.tables.local(table.id, key);
             in_place_if_large(mutation::cost(mutations), || {
-                mutation::check(&table, key, mutations)
+                target.check(key, mutations)?;
+                mutation::check(table, key, mutations)
             })?;
             let written = match &request.idempotency {
-                None => self.write_row(local, &table, key, mutations, Txn::MAX).await,
+                None => self.write_row(local, table, key, mutations, Txn::MAX).await,
                 Some(idempotency) => {
-                    self.write_once(local, &table, key, mutations, idempotency).await
+                    self.write_once(local, table, key, mutations, idempotency).await
                 }
             };
             match written {
@@ -120,23 +123,27 @@ impl Data {
         request: v2::MutateRowsRequest,
     ) -> Result<Vec<Result<()>>> {
         let v2::MutateRowsRequest { table_name, entries, authorized_view_name, .. } = &request;
-        let mut table = request::table(&self.tables, table_name, &[authorized_view_name])?;
+        let find = || Target::find(&self.tables, table_name, authorized_view_name, "");
+        let mut target = find()?;
         let total = entries.iter().map(|entry| entry.mutations.len()).sum();
         mutation::check_count(total)?;
-        let check = |table: &Table, at: usize| {
-            mutation::check_count(entries[at].mutations.len())?;
-            mutation::check(table, &entries[at].row_key, &entries[at].mutations)
+        let check = |target: &Target, at: usize| {
+            let v2::mutate_rows_request::Entry { row_key, mutations, .. } = &entries[at];
+            mutation::check_count(mutations.len())?;
+            target.check(row_key, mutations)?;
+            mutation::check(&target.table, row_key, mutations)
         };
         let cost = total * mutation::MUTATION_COST;
         let mut outcomes: Vec<Result<()>> =
-            in_place_if_large(cost, || (0..entries.len()).map(|at| check(&table, at)).collect());
+            in_place_if_large(cost, || (0..entries.len()).map(|at| check(&target, at)).collect());
         let mut todo: Vec<usize> = (0..entries.len()).collect();
         let mut retries = Retries::default();
         let mut newest = None;
         let first = entries.first().map_or(&[][..], |entry| &entry.row_key);
-        let mut local = self.tables.local(table.id, first);
+        let mut local = self.tables.local(target.table.id, first);
         loop {
-            let written = self.write_entries(local, &table, entries, todo, &mut outcomes).await;
+            let table = &target.table;
+            let written = self.write_entries(local, table, entries, todo, &mut outcomes).await;
             newest = written.max(newest);
             let is_due = |at: &usize| {
                 let key = &entries[*at].row_key;
@@ -149,10 +156,10 @@ impl Data {
             {
                 break;
             }
-            table = request::table(&self.tables, table_name, &[authorized_view_name])?;
-            local = self.tables.local(table.id, first);
+            target = find()?;
+            local = self.tables.local(target.table.id, first);
             for &at in &todo {
-                outcomes[at] = check(&table, at);
+                outcomes[at] = check(&target, at);
             }
         }
         if let Some(txn) = newest

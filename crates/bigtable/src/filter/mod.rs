@@ -30,7 +30,7 @@ mod need;
 mod node;
 mod program;
 mod program_state;
-mod ranges;
+pub(crate) mod ranges;
 mod residual;
 mod row_buffer;
 mod row_filter;

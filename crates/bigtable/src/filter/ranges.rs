@@ -45,6 +45,16 @@ impl Ranges {
         Ranges::from_unsorted(points.iter().map(|point| RowRange::row(point)).collect())
     }
 
+    /// Returns whether the set has a key.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        let after = self.list.partition_point(|range| &range.start[..] <= key);
+        after > 0 && self.list[after - 1].contains(key)
+    }
+
+    pub fn list(&self) -> &[RowRange] {
+        &self.list
+    }
+
     pub fn into_list(self) -> Vec<RowRange> {
         self.list
     }
@@ -108,7 +118,9 @@ mod tests {
     }
 
     fn contains(ranges: &Ranges, key: &[u8]) -> bool {
-        ranges.list.iter().any(|range| range.contains(key))
+        let found = ranges.list.iter().any(|range| range.contains(key));
+        assert_eq!(ranges.contains(key), found);
+        found
     }
 
     proptest! {

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
@@ -11,8 +12,11 @@ use stele_engine::{RowRange, TableId};
 use stele_tables::{Local, Placement, Tenure};
 
 use super::Definition;
+use crate::authorized::Views;
 use crate::error::{Error, Result};
+use crate::instance::Instances;
 use crate::name::TableName;
+use crate::records::Records;
 
 /// An immutable version of a table; a change creates a new one.
 #[derive(Debug)]
@@ -54,6 +58,10 @@ pub struct Tables {
     tables: stele_tables::Tables,
     store_id: u64,
     by_name: ArcSwap<HashMap<String, Arc<Table>>>,
+    records: Records,
+    views: Views,
+    /// Whether instances, clusters and app profiles have to be created.
+    strict: AtomicBool,
     /// Held while tables are created, changed or dropped.
     changing: Mutex<()>,
     /// Set if other servers have the same tables.
@@ -62,11 +70,27 @@ pub struct Tables {
 
 impl Tables {
     pub fn open(tables: stele_tables::Tables) -> Result<Tables> {
-        let (store_id, by_name) = (tables.store_id()?, ArcSwap::default());
-        let changing = Mutex::new(());
-        let tables = Tables { tables, store_id, by_name, changing, shared: None };
+        let tables = Tables::of(tables.store_id()?, Records::open(tables.clone())?, tables, None)?;
         tables.adopt()?;
         Ok(tables)
+    }
+
+    fn of(
+        store_id: u64,
+        records: Records,
+        tables: stele_tables::Tables,
+        shared: Option<Arc<dyn SharedTables>>,
+    ) -> Result<Tables> {
+        Ok(Tables {
+            tables,
+            store_id,
+            by_name: ArcSwap::default(),
+            views: Views::open(&records)?,
+            records,
+            strict: AtomicBool::new(false),
+            changing: Mutex::new(()),
+            shared,
+        })
     }
 
     /// Opens tables that this server shares with others.
@@ -74,9 +98,8 @@ impl Tables {
         tables: stele_tables::Tables,
         shared: Arc<dyn SharedTables>,
     ) -> Result<Tables> {
-        let (store_id, by_name) = (shared.store_id(), ArcSwap::default());
-        let changing = Mutex::new(());
-        let tables = Tables { tables, store_id, by_name, changing, shared: Some(shared) };
+        let records = Records::unsupported(tables.clone());
+        let tables = Tables::of(shared.store_id(), records, tables, Some(shared))?;
         tables.refresh()?;
         Ok(tables)
     }
@@ -110,6 +133,33 @@ impl Tables {
         }
         self.by_name.store(Arc::new(next));
         outcome
+    }
+
+    /// Requires instances, clusters and app profiles to be created before they are used.
+    pub fn set_strict(&self, strict: bool) {
+        self.strict.store(strict, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub(crate) fn is_strict(&self) -> bool {
+        self.strict.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn records(&self) -> &Records {
+        &self.records
+    }
+
+    pub(crate) fn views(&self) -> &Views {
+        &self.views
+    }
+
+    pub(crate) fn instances(&self) -> Instances<'_> {
+        Instances::new(self)
+    }
+
+    /// Returns whether the name of any table is accepted.
+    pub(crate) fn any_table(&self, accepts: impl Fn(&str) -> bool) -> bool {
+        self.by_name.load().keys().any(|name| accepts(name))
     }
 
     /// Publishes tables that were created without this registry: restored from backups,
@@ -198,7 +248,7 @@ impl Tables {
         }
         let _changing = self.changing.lock();
         if self.by_name.load().contains_key(name) {
-            return Err(Error::Exists(format!("Table already exists: {name}")));
+            return Err(exists(name));
         }
         let splits = definition.splits.clone();
         let id = self.tables.create_with_splits(name, definition.schema()?, splits)?;
@@ -289,11 +339,7 @@ impl Tables {
     pub fn drop_table(&self, name: &str) -> Result<()> {
         let changing = self.changing.lock();
         let table = self.get(name)?;
-        if table.definition.deletion_protection {
-            return Err(Error::Precondition(format!(
-                "Table {name} cannot be deleted: it has deletion protection"
-            )));
-        }
+        self.check_deletable(&table)?;
         if let Some(shared) = &self.shared {
             // It refreshes this registry.
             drop(changing);
@@ -302,6 +348,57 @@ impl Tables {
         self.tables.delete(table.id)?;
         self.publish(|tables| tables.remove(name));
         Ok(())
+    }
+
+    /// Fails if the table or one of its views is protected.
+    pub(crate) fn check_deletable(&self, table: &Table) -> Result<()> {
+        let refused = |what: String| {
+            Err(Error::Precondition(format!("Table {} cannot be deleted: {what}", table.name)))
+        };
+        if table.definition.deletion_protection {
+            return refused("it has deletion protection".into());
+        }
+        let views = self.views.of(table);
+        match views.iter().find(|view| view.deletion_protection) {
+            Some(view) => {
+                refused(format!("its authorized view {} has deletion protection", view.name))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Brings back the table of this name that was deleted last. Durable on return.
+    pub fn undelete(&self, name: &str) -> Result<Arc<Table>> {
+        if self.shared.is_some() {
+            return Err(not_shared("Restoring deleted tables"));
+        }
+        TableName::parse(name)?;
+        match self.tables.undelete(name) {
+            Ok(_) => {}
+            Err(stele_engine::Error::UnknownDeletedTable(_)) => {
+                let what = format!("No deleted table that can be restored: {name}");
+                return Err(Error::NotFound(what));
+            }
+            Err(stele_engine::Error::TableExists(_)) => return Err(exists(name)),
+            Err(error) => return Err(error.into()),
+        }
+        self.adopt()?;
+        self.get(name)
+    }
+
+    /// Creates a table from a backup. Durable on return.
+    pub fn restore(&self, backup: &str, name: &str) -> Result<Arc<Table>> {
+        if self.shared.is_some() {
+            return Err(not_shared("Restoring backups"));
+        }
+        TableName::parse(name)?;
+        match self.tables.restore(backup, name) {
+            Ok(_) => {}
+            Err(stele_engine::Error::TableExists(_)) => return Err(exists(name)),
+            Err(error) => return Err(error.into()),
+        }
+        self.adopt()?;
+        self.get(name)
     }
 
     /// Deletes all rows of a range in one commit. Durable on return.
@@ -328,4 +425,8 @@ impl Tables {
 /// Returns the error of a change that servers cannot make together yet.
 fn not_shared(what: &str) -> Error {
     Error::Unimplemented(format!("{what} is not supported in a cluster yet"))
+}
+
+fn exists(name: &str) -> Error {
+    Error::Exists(format!("Table already exists: {name}"))
 }

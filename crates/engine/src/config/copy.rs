@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::edit::{refused, unknown};
-use super::{Configs, TableConfig, TableState, TabletConfig, TabletConfigs};
+use super::{BackupOrigin, Configs, TableConfig, TableState, TabletConfig, TabletConfigs};
 use crate::cell::commit::TableId;
 use crate::error::{Error, Result};
 
@@ -19,13 +19,18 @@ impl Configs {
     ) -> Result<()> {
         let from = self.tables.get(&source).ok_or_else(|| unknown(source))?.clone();
         match (&from.state, state) {
-            (TableState::Active, TableState::Backup(_)) => {
+            (TableState::Active | TableState::Backup(_), TableState::Backup(_)) => {
                 if self.backup_named(name).is_some() {
                     return Err(Error::BackupExists(name.to_string()));
                 }
             }
             (TableState::Backup(_), TableState::Active) => self.check_name_is_free(name)?,
-            _ => return Err(refused(source, "only tables are backed up and backups restored")),
+            _ => {
+                return Err(refused(
+                    source,
+                    "only tables are backed up, and only backups restored",
+                ));
+            }
         }
         let mut tablets = Vec::with_capacity(from.tablets.len());
         for tablet in from.tablets.iter() {
@@ -47,7 +52,8 @@ impl Configs {
         Ok(())
     }
 
-    /// Deletes a table in use, or brings a deleted one back under its name.
+    /// Deletes a table in use, brings a deleted one back under its name, or changes when a
+    /// backup expires.
     pub(super) fn set_state(&mut self, table: TableId, state: &TableState) -> Result<()> {
         let config = self.tables.get(&table).ok_or_else(|| unknown(table))?;
         match (&config.state, state) {
@@ -55,6 +61,8 @@ impl Configs {
             (TableState::Deleted { .. }, TableState::Active) => {
                 self.check_name_is_free(&config.name)?;
             }
+            (TableState::Backup(old), TableState::Backup(new))
+                if BackupOrigin { expires: old.expires, ..new.clone() } == *old => {}
             _ => return Err(refused(table, "it is not in the state that the change needs")),
         }
         let config = self.tables.get_mut(&table).ok_or_else(|| unknown(table))?;
@@ -72,7 +80,7 @@ impl Configs {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{BackupOrigin, ConfigEdit};
+    use super::super::ConfigEdit;
     use super::*;
     use crate::schema::{Family, Schema};
     use crate::txn::Txn;
@@ -125,7 +133,6 @@ mod tests {
         let refused = [
             copy(1, "x", ACTIVE),
             copy(1, "x", DELETED),
-            copy(2, "x", backup()),
             copy(3, "x", ACTIVE),
             copy(3, "x", backup()),
             set(1, ACTIVE),
@@ -153,5 +160,21 @@ mod tests {
         let taken = edited(&configs, copy(2, "u", ACTIVE)).unwrap();
         assert!(matches!(edited(&taken, set(3, ACTIVE)), Err(Error::TableExists(_))));
         assert!(edited(&configs, set(3, ACTIVE)).is_ok());
+    }
+
+    #[test]
+    fn scale_6_9_a_backup_is_copied_and_only_its_expiry_changes() {
+        let configs = configs();
+        let TableState::Backup(origin) = &configs.tables[&TableId(2)].state else { panic!() };
+        let later = BackupOrigin { expires: Some(9), ..origin.clone() };
+        let changed = edited(&configs, set(2, TableState::Backup(later.clone()))).unwrap();
+        assert_eq!(changed.tables[&TableId(2)].state, TableState::Backup(later.clone()));
+        let copied = edited(&changed, copy(2, "c", TableState::Backup(later))).unwrap();
+        assert_eq!(copied.backup_named("c").unwrap().id, TableId(3));
+        let of_another = BackupOrigin { name: "other".into(), ..origin.clone() };
+        let refused = edited(&configs, set(2, TableState::Backup(of_another)));
+        assert!(matches!(refused, Err(Error::EditRefused { .. })));
+        let exists = edited(&changed, copy(2, "b", backup()));
+        assert!(matches!(exists, Err(Error::BackupExists(_))));
     }
 }

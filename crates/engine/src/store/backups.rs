@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::txn::Txn;
 
 /// Maximum length of the name of a backup.
-const NAME_BYTES_MAX: usize = 255;
+const NAME_BYTES_MAX: usize = 512;
 
 /// A backup as callers see it. Times are in microseconds since 1970.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,6 +136,39 @@ impl Store {
         found.ok_or_else(|| Error::UnknownBackup(name.to_string()))
     }
 
+    /// Copies a backup under another name; the copy has the same rows and its own expiry.
+    /// Durable on return; copies no file.
+    pub fn copy_backup(
+        &self,
+        backup: &str,
+        name: &str,
+        expires_micros: Option<i64>,
+    ) -> Result<BackupInfo> {
+        self.check_kept_tables()?;
+        let created = self.engine.tables.world.clock.now_micros();
+        check_backup(name, created, expires_micros)?;
+        let state = |source: &TableConfig| {
+            with_origin(source, |origin| BackupOrigin {
+                created,
+                expires: expires_micros,
+                ..origin
+            })
+        };
+        let copy = self.engine.tables.copy_backup(backup, name, state)?;
+        Ok(BackupInfo::of(&copy).expect("it was created as a backup"))
+    }
+
+    /// Changes when a backup is removed; `None` for never. Durable on return.
+    pub fn set_backup_expiry(&self, name: &str, expires_micros: Option<i64>) -> Result<BackupInfo> {
+        self.check_kept_tables()?;
+        check_backup(name, self.engine.tables.world.clock.now_micros(), expires_micros)?;
+        let state = |backup: &TableConfig| {
+            with_origin(backup, |origin| BackupOrigin { expires: expires_micros, ..origin })
+        };
+        let changed = self.engine.tables.change_backup(name, state)?;
+        Ok(BackupInfo::of(&changed).expect("it stays a backup"))
+    }
+
     /// Deletes a backup and the files that only it needed. Durable on return.
     pub fn delete_backup(&self, name: &str) -> Result<()> {
         self.check_kept_tables()?;
@@ -215,6 +248,17 @@ impl Store {
         self.check_alone("keep backups and deleted tables")?;
         // Commits of an external log, which may be replayed, name tables that exist.
         if self.engine.log.external().is_some() { Err(Error::HasExternalLog) } else { Ok(()) }
+    }
+}
+
+/// Returns the state of a backup with another origin.
+fn with_origin(
+    backup: &TableConfig,
+    change: impl FnOnce(BackupOrigin) -> BackupOrigin,
+) -> TableState {
+    match &backup.state {
+        TableState::Backup(origin) => TableState::Backup(change(origin.clone())),
+        other => other.clone(),
     }
 }
 

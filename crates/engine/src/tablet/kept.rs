@@ -29,6 +29,41 @@ impl Tables {
         Ok(backup.clone())
     }
 
+    /// Creates a copy of a backup, durably. `state` returns its state, given the backup.
+    pub fn copy_backup(
+        &self,
+        backup: &str,
+        name: &str,
+        state: impl FnOnce(&TableConfig) -> TableState,
+    ) -> Result<Arc<TableConfig>> {
+        // The files of the backup stay while its lock is held.
+        let _keeping = self.keeping.lock();
+        let configs = self.config.read()?;
+        let source = configs.backup_named(backup);
+        let source = source.ok_or_else(|| Error::UnknownBackup(backup.to_string()))?;
+        let (name, state) = (name.to_string(), state(source));
+        let copy = ConfigEdit::CopyTable { source: source.id, name: name.clone(), state };
+        let configs = self.edit_keeping(source.id, &[copy])?;
+        let copied = configs.backup_named(&name).expect("the backup was just created");
+        Ok(copied.clone())
+    }
+
+    /// Changes the state of a backup, durably. `state` returns the new one, given the
+    /// backup.
+    pub fn change_backup(
+        &self,
+        backup: &str,
+        state: impl FnOnce(&TableConfig) -> TableState,
+    ) -> Result<Arc<TableConfig>> {
+        let _keeping = self.keeping.lock();
+        let configs = self.config.read()?;
+        let old = configs.backup_named(backup);
+        let old = old.ok_or_else(|| Error::UnknownBackup(backup.to_string()))?;
+        let edit = ConfigEdit::SetState { table: old.id, state: state(old) };
+        let configs = self.config.edit(&[edit])?;
+        Ok(configs.tables[&old.id].clone())
+    }
+
     /// Creates a table from a backup, durably. Whatever was read before `loaded_at`
     /// counts as changed.
     pub fn restore(&self, backup: &str, name: &str, loaded_at: Txn) -> Result<Arc<Table>> {

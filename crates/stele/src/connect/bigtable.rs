@@ -55,6 +55,12 @@ impl BigtableServer {
         self
     }
 
+    /// Sets the instance that a command names.
+    pub fn within_instance(mut self, instance: &str) -> BigtableServer {
+        self.instance = Some(instance.into());
+        self
+    }
+
     /// Connects and runs `work` with the client.
     pub fn run<T>(&self, work: impl AsyncFnOnce(Client) -> anyhow::Result<T>) -> anyhow::Result<T> {
         runtime::run(async { work(self.connect().await?).await })

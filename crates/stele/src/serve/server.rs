@@ -60,7 +60,7 @@ async fn parts(
 ) -> anyhow::Result<Parts> {
     let Some(member) = member else {
         let tables = Tables::new(store.clone()).keeping_deleted(settings.keep_deleted);
-        let api = Api::new(tables.clone())?;
+        let api = Api::new(tables.clone())?.strict(settings.strict);
         return Ok(Parts { bigtable: api.services(), api, relay: None, tables });
     };
     member.keep_lease(phases);

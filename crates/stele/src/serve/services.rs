@@ -53,6 +53,8 @@ pub async fn grpc(
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(proto::DESCRIPTORS)
+            .register_encoded_file_descriptor_set(proto::ADMIN_DESCRIPTORS)
+            .register_encoded_file_descriptor_set(proto::OPERATIONS_DESCRIPTORS)
             .register_encoded_file_descriptor_set(stele_catalogue::proto::DESCRIPTORS)
             .register_encoded_file_descriptor_set(stele_mounttable::proto::DESCRIPTORS)
             .register_encoded_file_descriptor_set(stele_tables_api::proto::DESCRIPTORS)

@@ -109,7 +109,7 @@ is dropped. Readers and writers continue.")]
 
 /// A time in the future, in microseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Expiry(i64);
+pub struct Expiry(pub i64);
 
 impl FromStr for Expiry {
     type Err = String;

@@ -10,4 +10,5 @@ mod schema;
 mod tablets;
 mod tablets_render;
 
+pub use backups::Expiry;
 pub use commands::{Command, run};

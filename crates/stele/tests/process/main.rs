@@ -20,4 +20,5 @@ mod support;
 mod tables_and_rows;
 mod tablets;
 mod traces;
+mod transfer;
 mod wire;

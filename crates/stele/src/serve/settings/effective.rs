@@ -88,6 +88,8 @@ pub struct EffectiveSettings {
     pub shutdown_grace: Duration,
     /// How long deleted tables are kept.
     pub keep_deleted: Duration,
+    /// Whether instances have to be created before they are used.
+    pub strict: bool,
     /// Whether catalogues are served.
     pub catalogue: bool,
 }
@@ -147,6 +149,7 @@ impl EffectiveSettings {
             log_format: given.log_format.unwrap_or_default(),
             shutdown_grace: duration(given.shutdown_grace, SHUTDOWN_GRACE),
             keep_deleted: duration(given.keep_deleted, KEEP_DELETED),
+            strict: given.strict.unwrap_or(false),
             catalogue: given.catalogue.enabled.unwrap_or(true),
         })
     }

@@ -276,6 +276,17 @@ pub struct PartialSettings {
     /// How long deleted tables can be undeleted; 0s to remove them at once [default: 168h]
     #[arg(long, value_name = "TIME", env = "STELE_KEEP_DELETED")]
     pub keep_deleted: Option<TimeSpan>,
+    /// Require instances, clusters and app profiles to be created before they are used
+    #[arg(
+        long,
+        env = "STELE_STRICT",
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        value_parser = BoolishValueParser::new(),
+    )]
+    pub strict: Option<bool>,
     /// Catalogues; can be set only in the file.
     #[arg(skip)]
     pub catalogue: Section,
@@ -398,7 +409,8 @@ impl PartialSettings {
             log,
             log_format,
             shutdown_grace,
-            keep_deleted
+            keep_deleted,
+            strict
         )
     }
 }
