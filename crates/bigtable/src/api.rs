@@ -9,7 +9,7 @@ use tonic::service::Routes;
 use crate::admin;
 use crate::data::{Data, DataServer};
 use crate::error::Result;
-use crate::table::{SharedTables, Tables};
+use crate::table::Tables;
 
 pub use stele_bigtable_proto::MESSAGE_BYTES_MAX;
 
@@ -29,17 +29,7 @@ impl Api {
 
     /// Creates the API with a clock that assigns timestamps to cells.
     pub fn with_clock(tables: stele_tables::Tables, clock: Arc<dyn Clock>) -> Result<Api> {
-        Api::of(Arc::new(Tables::open(tables)?), clock)
-    }
-
-    /// Creates the API over tables that this server shares with others. It answers for the
-    /// rows that are here.
-    pub fn shared(tables: stele_tables::Tables, shared: Arc<dyn SharedTables>) -> Result<Api> {
-        let tables = Arc::new(Tables::open_shared(tables, shared)?);
-        Api::of(tables, Arc::new(SystemClock::new()))
-    }
-
-    fn of(tables: Arc<Tables>, clock: Arc<dyn Clock>) -> Result<Api> {
+        let tables = Arc::new(Tables::open(tables)?);
         let random = Arc::new(SystemRandom::new());
         let data = Arc::new(Data::new(tables.clone(), clock.clone(), random)?);
         Ok(Api { tables, data, clock })

@@ -8,9 +8,6 @@ use tonic_types::{ErrorDetails, StatusExt};
 
 /// The domain of the reasons in error details.
 const DOMAIN: &str = "bigtable.googleapis.com";
-/// The reason of an error about rows that this server does not have: nothing was changed.
-const NOT_LOADED: &str = "TABLET_NOT_LOADED";
-const TABLES_DOMAIN: &str = "stele.tables";
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -100,11 +97,10 @@ impl From<Error> for Status {
                 Status::with_error_details(code, message, details)
             }
             Error::Engine(engine::Error::TabletNotLoaded(tablet)) => {
-                // Servers of a cluster find the row elsewhere by this reason.
-                let mut details = ErrorDetails::with_error_info(NOT_LOADED, TABLES_DOMAIN, []);
-                if tablet.retry_after().is_some() {
-                    details.set_retry_info(tablet.retry_after());
-                }
+                let details = match tablet.retry_after() {
+                    Some(_) => ErrorDetails::with_retry_info(tablet.retry_after()),
+                    None => ErrorDetails::new(),
+                };
                 Status::with_error_details(code, message, details)
             }
             Error::Refused(status) => *status,
@@ -151,8 +147,6 @@ mod tests {
             let unloaded = status(state);
             assert_eq!(unloaded.code(), Code::FailedPrecondition);
             assert!(unloaded.get_details_retry_info().is_none());
-            let info = unloaded.get_details_error_info().unwrap();
-            assert_eq!((&*info.domain, &*info.reason), ("stele.tables", "TABLET_NOT_LOADED"));
             assert_eq!(
                 unloaded.message(),
                 "row \"row\" of table t is not served: its tablet, from row \"m\" to before \"t\", \

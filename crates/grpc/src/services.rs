@@ -93,12 +93,6 @@ impl Services {
         self
     }
 
-    /// Adds a service that handles its calls itself, in place of one of the same name.
-    pub fn replacing_handler<H: Handler>(mut self, handler: H) -> Services {
-        Arc::make_mut(&mut self.0).named.retain(|(name, _)| *name != H::NAME);
-        self.with_handler(handler)
-    }
-
     /// Sets the service that handles calls of all other names.
     pub fn with_fallback<S>(mut self, service: S) -> Services
     where

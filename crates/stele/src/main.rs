@@ -4,7 +4,6 @@
 //! |---|---|
 //! | `serve` | `serve`, `emulator`: a server with all services |
 //! | `table`, `rows` | `table`, `read`, `lookup`, `set`, `delete`, `count`: any Bigtable |
-//! | `cluster` | `cluster`: several servers with the same tables |
 //! | `catalogue`, `name`, `traces`, `metastore` | the commands of each service |
 //! | `inject` | `inject`: fault injection in a running server |
 //! | `engine` | `engine`: files of the storage engine, and its benchmark |
@@ -21,7 +20,6 @@
 
 mod allocator;
 mod catalogue;
-mod cluster;
 mod confirm;
 mod connect;
 mod engine;
@@ -87,9 +85,6 @@ enum Command {
     /// Access the keys, transactions, watches, sessions and locks of the metastore.
     #[command(subcommand, arg_required_else_help = true)]
     Metastore(metastore::Command),
-    /// Create and administer clusters: several servers that share their tables.
-    #[command(subcommand, arg_required_else_help = true)]
-    Cluster(cluster::Command),
     /// Make a running server delay or fail calls on purpose, to test how clients retry.
     #[command(subcommand, arg_required_else_help = true)]
     Inject(inject::Command),
@@ -134,7 +129,6 @@ fn main() -> ExitCode {
         Command::Traces(command) => traces::run(command),
         Command::Name(command) => name::run(command),
         Command::Metastore(command) => metastore::run(command),
-        Command::Cluster(command) => cluster::run(command),
         Command::Inject(command) => inject::run(command),
         Command::Engine(command) => engine::run(command),
         Command::Completions(completions) => completions.run(Cli::command()),

@@ -21,7 +21,7 @@ mod value_type;
 pub use definition::{Definition, Granularity};
 pub use family::{FAMILY_NAME_MAX, Family, check_name as check_family_name};
 pub use groups::FamilyGroup;
-pub use registry::{SharedTables, Successor, Table, Tables};
+pub use registry::{Successor, Table, Tables};
 pub use row_key::ROW_KEY_BYTES_MAX;
 pub(crate) use row_key::{check_row_key, check_row_key_length};
 pub(crate) use token_family::{RETENTION_MICROS, RETRY_MICROS_MAX, TOKEN_FAMILY};

@@ -35,19 +35,6 @@ pub struct Successor {
     pub emptied: BTreeSet<String>,
 }
 
-/// Makes the changes of tables that several servers share. A change is in use by this
-/// registry, and by all live servers, when it returns.
-pub trait SharedTables: Send + Sync {
-    /// Returns the id of all tables together.
-    fn store_id(&self) -> u64;
-
-    fn create(&self, name: &str, schema: Schema, splits: &[Vec<u8>]) -> Result<()>;
-
-    fn alter(&self, table: TableId, schema: Schema) -> Result<()>;
-
-    fn drop_table(&self, table: TableId) -> Result<()>;
-}
-
 /// All tables of a server whose names are resource names. Other tables belong to
 /// other services.
 pub struct Tables {
@@ -56,60 +43,14 @@ pub struct Tables {
     by_name: ArcSwap<HashMap<String, Arc<Table>>>,
     /// Held while tables are created, changed or dropped.
     changing: Mutex<()>,
-    /// Set if other servers have the same tables.
-    shared: Option<Arc<dyn SharedTables>>,
 }
 
 impl Tables {
     pub fn open(tables: stele_tables::Tables) -> Result<Tables> {
         let (store_id, by_name) = (tables.store_id()?, ArcSwap::default());
-        let changing = Mutex::new(());
-        let tables = Tables { tables, store_id, by_name, changing, shared: None };
+        let tables = Tables { tables, store_id, by_name, changing: Mutex::new(()) };
         tables.adopt()?;
         Ok(tables)
-    }
-
-    /// Opens tables that this server shares with others.
-    pub fn open_shared(
-        tables: stele_tables::Tables,
-        shared: Arc<dyn SharedTables>,
-    ) -> Result<Tables> {
-        let (store_id, by_name) = (shared.store_id(), ArcSwap::default());
-        let changing = Mutex::new(());
-        let tables = Tables { tables, store_id, by_name, changing, shared: Some(shared) };
-        tables.refresh()?;
-        Ok(tables)
-    }
-
-    /// Publishes the tables as they are now, after they were changed by others. A table
-    /// whose definition is damaged is left out, and the first such error is returned.
-    pub fn refresh(&self) -> Result<()> {
-        let _changing = self.changing.lock();
-        let known = self.by_name.load();
-        let (mut next, mut outcome) = (HashMap::new(), Ok(()));
-        for (id, name) in self.tables.all() {
-            if !name.starts_with("projects/") {
-                continue;
-            }
-            let schema = self.tables.schema(id)?;
-            let same = known.get(&name);
-            let same = same.filter(|it| it.id == id && Arc::ptr_eq(&it.schema, &schema));
-            let table = match same {
-                Some(table) => table.clone(),
-                None => match Definition::from_schema(&name, &schema) {
-                    Ok(definition) => {
-                        Arc::new(Table { id, name: name.clone(), definition, schema })
-                    }
-                    Err(error) => {
-                        outcome = outcome.and(Err(error));
-                        continue;
-                    }
-                },
-            };
-            next.insert(name, table);
-        }
-        self.by_name.store(Arc::new(next));
-        outcome
     }
 
     /// Publishes tables that were created without this registry: restored from backups,
@@ -190,12 +131,6 @@ impl Tables {
     /// Creates a table. Durable on return.
     pub fn create(&self, name: &str, definition: Definition) -> Result<Arc<Table>> {
         TableName::parse(name)?;
-        if let Some(shared) = &self.shared {
-            // Their tokens cannot be added later.
-            let definition = Definition { keeps_tokens: true, ..definition };
-            shared.create(name, definition.schema()?, &definition.splits)?;
-            return self.get(name);
-        }
         let _changing = self.changing.lock();
         if self.by_name.load().contains_key(name) {
             return Err(Error::Exists(format!("Table already exists: {name}")));
@@ -215,15 +150,6 @@ impl Tables {
         name: &str,
         change: impl FnOnce(&Definition) -> Result<Successor>,
     ) -> Result<Arc<Table>> {
-        if let Some(shared) = &self.shared {
-            let old = self.get(name)?;
-            let Successor { definition, emptied } = change(&old.definition)?;
-            if !emptied.is_empty() {
-                return Err(not_shared("Dropping a family and creating it again"));
-            }
-            shared.alter(old.id, definition.schema()?)?;
-            return self.get(name);
-        }
         let _changing = self.changing.lock();
         let old = self.get(name)?;
         let successor = change(&old.definition)?;
@@ -233,9 +159,6 @@ impl Tables {
     /// Adds the hidden family of idempotency tokens to a table that lacks it. Durable
     /// on return.
     pub(crate) fn keep_tokens(&self, name: &str) -> Result<()> {
-        if self.shared.is_some() {
-            return Err(not_shared("Adding idempotency tokens to a table"));
-        }
         let _changing = self.changing.lock();
         let old = self.get(name)?;
         if !old.definition.keeps_tokens {
@@ -287,17 +210,12 @@ impl Tables {
     /// Deletes a table, unless it is protected. Its rows are kept as long as the server
     /// keeps deleted tables. Durable on return.
     pub fn drop_table(&self, name: &str) -> Result<()> {
-        let changing = self.changing.lock();
+        let _changing = self.changing.lock();
         let table = self.get(name)?;
         if table.definition.deletion_protection {
             return Err(Error::Precondition(format!(
                 "Table {name} cannot be deleted: it has deletion protection"
             )));
-        }
-        if let Some(shared) = &self.shared {
-            // It refreshes this registry.
-            drop(changing);
-            return shared.drop_table(table.id);
         }
         self.tables.delete(table.id)?;
         self.publish(|tables| tables.remove(name));
@@ -306,9 +224,6 @@ impl Tables {
 
     /// Deletes all rows of a range in one commit. Durable on return.
     pub fn drop_rows(&self, table: &Table, rows: &RowRange) -> Result<()> {
-        if self.shared.is_some() {
-            return Err(not_shared("Deleting ranges of rows"));
-        }
         Ok(self.tables.drop_rows(table.id, rows)?)
     }
 
@@ -323,9 +238,4 @@ impl Tables {
         change(&mut tables);
         self.by_name.store(Arc::new(tables));
     }
-}
-
-/// Returns the error of a change that servers cannot make together yet.
-fn not_shared(what: &str) -> Error {
-    Error::Unimplemented(format!("{what} is not supported in a cluster yet"))
 }

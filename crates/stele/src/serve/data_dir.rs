@@ -57,18 +57,12 @@ impl DataDir {
         settings: &EffectiveSettings,
         objects: Option<&ObjectStore>,
     ) -> anyhow::Result<Store> {
-        let mut options = self.engine_options(settings);
+        let mut options = engine_options(settings);
         options.objects.store = objects.map(ObjectStore::fragments);
+        options.log.sync = !self.is_temporary();
         let world = World { files: Arc::new(ServerDisk), ..World::real() };
         Store::open(&self.path, options, world)
             .with_context(|| format!("opening the store in {}", self.path.display()))
-    }
-
-    /// Returns the options of the store under these settings.
-    pub fn engine_options(&self, settings: &EffectiveSettings) -> Options {
-        let mut options = engine_options(settings);
-        options.log.sync = !self.is_temporary();
-        options
     }
 
     /// Removes the directory if it is temporary.

@@ -12,7 +12,6 @@
 
 mod banner;
 mod call;
-pub mod cluster;
 mod common_name;
 mod connections;
 mod data_dir;

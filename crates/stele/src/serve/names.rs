@@ -7,9 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use stele_bigtable::reserved;
+use stele_bigtable::{Api, reserved};
 use stele_bigtable_client::{Client, Options as BigtableOptions};
-use stele_grpc::Services;
 use stele_mounttable::access::AccessList;
 use stele_mounttable::dns::{Sockets, Zone};
 use stele_mounttable::rows::Limits;
@@ -120,14 +119,14 @@ impl DnsPort {
 /// Starts the names of this server and their background tasks.
 pub async fn start(
     settings: &NameSettings,
-    bigtable: Services,
+    api: &Api,
     dns: DnsPort,
     phases: &'static Phases,
     tasks: &TaskTracker,
 ) -> anyhow::Result<Server> {
     let mut client = BigtableOptions::new("in process", reserved::PROJECT, INSTANCE);
     client.deadline = Some(ROW_DEADLINE);
-    let client = Client::in_process(bigtable, client);
+    let client = Client::in_process(api.services(), client);
     let options = Options {
         first_nodes: first_nodes(settings.permissions.as_deref())?,
         superusers: AccessList::of(settings.admin.iter().cloned()),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use stele_engine::world::{Disk, Files, FragmentStore, LogStore};
+use stele_engine::world::{Disk, Files, FragmentStore};
 use stele_engine::{Collected, FRAGMENTS_DIR, Store};
 use stele_grpc::offload::offload;
 use stele_metrics::Text;
@@ -153,33 +153,6 @@ impl ObjectStore {
         let objects = stele_objects::open(&url, open).with_context(|| format!("--store {url}"))?;
         Location { in_use: true, ..location }.write(dir)?;
         Ok(Some(Arc::new(ObjectStore { objects, collections: Collections::default() })))
-    }
-
-    /// Opens the store that the servers of a cluster share.
-    pub fn open_shared(
-        settings: &StoreSettings,
-        data_dir: &DataDir,
-        cluster: &str,
-    ) -> anyhow::Result<Arc<ObjectStore>> {
-        let (dir, url) = (&data_dir.path, &settings.url);
-        if let Some(own) = object_store_of(dir)? {
-            bail!(
-                "{} is the data directory of a server without --cluster, whose files are in \
-                 {own}: start with an empty --data directory",
-                dir.display()
-            );
-        }
-        check_no_local_files(dir, url)?;
-        let cache = settings.cache.clone().unwrap_or_else(|| dir.join(CACHE_DIR));
-        let mut open = stele_objects::Settings::new(cache, settings.cache_size.0);
-        open.cluster = Some(cluster.to_string());
-        let objects = stele_objects::open(url, open).with_context(|| format!("--store {url}"))?;
-        Ok(Arc::new(ObjectStore { objects, collections: Collections::default() }))
-    }
-
-    /// Returns the logs of the servers of a cluster.
-    pub fn logs(&self) -> Arc<dyn LogStore> {
-        self.objects.logs()
     }
 
     /// Returns the store for the engine.

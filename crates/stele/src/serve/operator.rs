@@ -10,8 +10,6 @@ use tonic::Status;
 const GUARDED: &str = "/stele.tables.v1.";
 const OPEN: [&str; 6] = ["Open", "Apply", "Sync", "Scan", "Get", "Close"];
 const OPEN_SERVICE: &str = "/stele.tables.v1.Tables/";
-/// Checks itself that a server of the cluster calls.
-const OF_CLUSTER: &str = "/stele.tables.v1.Tablets/";
 
 /// Returns whether a client is on this machine.
 pub fn is_local(client: SocketAddr) -> bool {
@@ -21,7 +19,7 @@ pub fn is_local(client: SocketAddr) -> bool {
 /// Returns whether only operators may call the method with this path.
 pub fn is_guarded(path: &str) -> bool {
     let of_data = path.strip_prefix(OPEN_SERVICE).is_some_and(|method| OPEN.contains(&method));
-    path.starts_with(GUARDED) && !of_data && !path.starts_with(OF_CLUSTER)
+    path.starts_with(GUARDED) && !of_data
 }
 
 /// The response to a guarded call of anybody else.

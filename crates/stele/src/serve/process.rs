@@ -1,6 +1,5 @@
 //! The life of the process: settings, runtime, ports, store, readiness, signals, shutdown.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,13 +7,12 @@ use anyhow::Context;
 use stele_grpc::offload;
 
 use super::banner::{self, Audience};
-use super::cluster::Member;
 use super::data_dir::DataDir;
 use super::listen::{self, Ports};
 use super::metastore::Metastore;
 use super::names::DnsPort;
 use super::object_store::ObjectStore;
-use super::server::{Opened, Server};
+use super::server::Server;
 use super::settings::{EffectiveSettings, Flags};
 use super::shutdown::Signals;
 use super::status::ServerInfo;
@@ -56,27 +54,6 @@ fn disable_huge_pages() {
     }
 }
 
-/// Opens the store of a server that is alone.
-fn open_alone(settings: &EffectiveSettings, data_dir: &DataDir) -> anyhow::Result<Opened> {
-    let objects = ObjectStore::open(settings.store.as_ref(), data_dir)?;
-    let store = Arc::new(data_dir.open_store(settings, objects.as_deref())?);
-    Ok(Opened { store, objects, member: None })
-}
-
-/// Joins the cluster of the settings.
-async fn join(
-    settings: &EffectiveSettings,
-    data_dir: &DataDir,
-    metastore: Option<&Metastore>,
-    grpc: Option<SocketAddr>,
-) -> anyhow::Result<Opened> {
-    let cluster = settings.cluster.as_ref().context("the server belongs to no cluster")?;
-    let joining = Member::begin(settings, cluster, data_dir, metastore, grpc);
-    let (member, objects) = joining.await?;
-    let store = member.server().store().clone();
-    Ok(Opened { store, objects: Some(objects), member: Some(member) })
-}
-
 async fn serve(settings: &EffectiveSettings, audience: Audience) -> anyhow::Result<()> {
     // First, so that no signal arrives while the process is only half prepared.
     let signals = Signals::listen().context("listening for signals")?;
@@ -84,30 +61,23 @@ async fn serve(settings: &EffectiveSettings, audience: Audience) -> anyhow::Resu
     let injector = settings.injector()?;
     let dns = DnsPort::bind(&settings.names, &settings.listen).await?;
     let data_dir = DataDir::prepare(&settings.data)?;
-    let mut info = ServerInfo {
+    let objects = ObjectStore::open(settings.store.as_ref(), &data_dir)?;
+    let store = Arc::new(data_dir.open_store(settings, objects.as_deref())?);
+    let info = ServerInfo {
         dns: dns.address(),
         client_certificates: settings.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some()),
         fault_rules: injector.as_ref().map(|injector| injector.rules().rules.len()),
+        store: objects.as_ref().map(|objects| objects.address()),
         ..ServerInfo::new(&ports, &data_dir)?
     };
-    // A server that is alone opens its store before its metastore, one of a cluster after it:
-    // it may be the coordinator.
-    let alone = match settings.cluster {
-        None => Some(open_alone(settings, &data_dir)?),
-        Some(_) => None,
-    };
+    let info = Arc::new(info);
     let metastore = match info.metastore {
         Some(address) => Some(Metastore::open(&data_dir, settings, address).await?),
         None => None,
     };
-    let opened = match alone {
-        Some(alone) => alone,
-        None => join(settings, &data_dir, metastore.as_ref(), info.grpc).await?,
-    };
-    info.store = opened.objects.as_ref().map(|objects| objects.address());
-    let info = Arc::new(info);
     let server =
-        Server::start(settings, opened, metastore, ports, dns, info.clone(), injector).await?;
+        Server::start(settings, (store, objects), metastore, ports, dns, info.clone(), injector)
+            .await?;
     banner::print_ready(audience, &info, settings.memory);
     let signal = signals.first(&data_dir).await;
     tracing::info!(signal, "shutting down");

@@ -14,7 +14,6 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use super::call::Calls;
-use super::cluster::Member;
 use super::connections::{Acceptor, Pages, Protocol};
 use super::expiry;
 use super::health::{Components, Reporters};
@@ -27,7 +26,7 @@ use super::metrics::{Connections, Metrics};
 use super::names::{self, DnsPort};
 use super::object_store::ObjectStore;
 use super::schema_check;
-use super::services::{self, Parts};
+use super::services;
 use super::settings::EffectiveSettings;
 use super::shares::Shares;
 use super::shutdown::Phases;
@@ -40,39 +39,10 @@ fn open_catalogues(tables: &Tables) -> anyhow::Result<Arc<Catalogues>> {
     Ok(catalogues)
 }
 
-/// What is opened before the services start.
-pub struct Opened {
-    pub store: Arc<Store>,
-    pub objects: Option<Arc<ObjectStore>>,
-    /// Set in a cluster.
-    pub member: Option<Arc<Member>>,
-}
-
-/// Creates the Bigtable API, over this server's own tables or over those of a cluster.
-async fn parts(
-    settings: &EffectiveSettings,
-    store: &Arc<Store>,
-    member: Option<&Arc<Member>>,
-    phases: &'static Phases,
-    tasks: &TaskTracker,
-) -> anyhow::Result<Parts> {
-    let Some(member) = member else {
-        let tables = Tables::new(store.clone()).keeping_deleted(settings.keep_deleted);
-        let api = Api::new(tables.clone())?;
-        return Ok(Parts { bigtable: api.services(), api, relay: None, tables });
-    };
-    member.keep_lease(phases);
-    let tables = member.server().tables().clone();
-    let started = member.start(phases, tasks).await?;
-    Ok(Parts { api: started.api, bigtable: started.data, relay: Some(started.relay), tables })
-}
-
 /// A running server.
 pub struct Server {
     pub(super) store: Arc<Store>,
     pub(super) metastore: Option<Metastore>,
-    /// Set in a cluster.
-    pub(super) member: Option<Arc<Member>>,
     pub(super) health: Reporters,
     pub(super) metrics: &'static Metrics,
     pub(super) phases: &'static Phases,
@@ -82,13 +52,15 @@ pub struct Server {
 impl Server {
     pub async fn start(
         settings: &EffectiveSettings,
-        Opened { store, objects, member }: Opened,
+        (store, objects): (Arc<Store>, Option<Arc<ObjectStore>>),
         metastore: Option<Metastore>,
         ports: Ports,
         dns: DnsPort,
         info: Arc<ServerInfo>,
         injector: Option<Arc<Injector>>,
     ) -> anyhow::Result<Server> {
+        let tables = Tables::new(store.clone()).keeping_deleted(settings.keep_deleted);
+        let api = Api::new(tables.clone())?;
         // Leaked on purpose: tasks share these for the life of the process without
         // reference counting.
         let shares = Shares::of(settings);
@@ -96,21 +68,14 @@ impl Server {
         let metrics: &'static Metrics = Box::leak(Box::new(Metrics::new(memory)));
         let phases: &'static Phases = Box::leak(Box::default());
         let tasks = TaskTracker::new();
-        let parts = parts(settings, &store, member.as_ref(), phases, &tasks).await?;
-        let (bigtable, tables) = (parts.bigtable.clone(), parts.tables.clone());
-        let names = names::start(&settings.names, bigtable.clone(), dns, phases, &tasks).await?;
-        let mut catalogues = None;
-        if member.is_none() {
-            catalogues = settings.catalogue.then(|| open_catalogues(&tables)).transpose()?;
-            tasks.spawn(expiry::sweep(tables, phases));
-            tasks.spawn(schema_check::check(parts.api.tables().clone(), phases));
-        }
-        let (grpc, reporter) = services::grpc(parts, catalogues, names).await?;
+        let names = names::start(&settings.names, &api, dns, phases, &tasks).await?;
+        let catalogues = settings.catalogue.then(|| open_catalogues(&tables)).transpose()?;
+        tasks.spawn(expiry::sweep(tables.clone(), phases));
+        tasks.spawn(schema_check::check(api.tables().clone(), phases));
+        let (grpc, reporter) = services::grpc(&api, tables, catalogues, names).await?;
         let node = metastore.as_ref().map(|metastore| metastore.node().clone());
         let components = Components { store: store.clone(), metastore: node, objects, phases };
-        // Only a server that is alone knows all files that are in use.
-        if member.is_none()
-            && let Some(objects) = components.objects.clone()
+        if let Some(objects) = components.objects.clone()
             && let Some(interval) = settings.store.as_ref().and_then(|store| store.gc)
         {
             tasks.spawn(objects.collect_every(interval, store.clone(), phases));
@@ -124,7 +89,7 @@ impl Server {
         let grpc = Protocol::Grpc(Calls::new(with_faults(grpc), metrics, phases));
         let sites = Arc::new(settings.sites()?);
         let router = http::router(state).merge(inject::router(injector.clone()));
-        let router = sites.guard(router.merge(services::traces(bigtable, shares.traces)));
+        let router = sites.guard(router.merge(services::traces(&api, shares.traces)));
         let http = Protocol::Http(Pages { router, metrics });
         let permits = Arc::new(Semaphore::new(listen::connections_max()));
         let mut served = vec![(ports.grpc, grpc, &metrics.grpc), (ports.http, http, &metrics.http)];
@@ -142,7 +107,7 @@ impl Server {
             served.push((ports.metastore_metrics, Protocol::Http(probes), &metrics.http));
         }
         tasks.spawn(health.clone().follow(components));
-        let server = Server { store, metastore, member, health, metrics, phases, tasks };
+        let server = Server { store, metastore, health, metrics, phases, tasks };
         for (port, protocol, counters) in served {
             if let Some(port) = port {
                 server.accept(port, &protocol, counters, &permits);

@@ -8,7 +8,6 @@ use axum::Router;
 use stele_bigtable::{Api, proto, reserved};
 use stele_bigtable_client::{Client, Options};
 use stele_catalogue::{Catalogues, Server as CatalogueServer};
-use stele_cluster::Relay;
 use stele_grpc::Services;
 use stele_tables::Tables;
 use stele_tables_api::{Admin, Native};
@@ -30,23 +29,13 @@ const SERVICES: [&str; 7] = [
 ];
 const CATALOGUES: &str = "stele.catalogue.v1.Catalogues";
 
-/// What the services are made of.
-pub struct Parts {
-    pub api: Api,
-    /// The Bigtable API as clients call it.
-    pub bigtable: Services,
-    /// Set in a cluster.
-    pub relay: Option<Relay>,
-    pub tables: Tables,
-}
-
 /// Returns all gRPC services and their health reporter.
 pub async fn grpc(
-    parts: Parts,
+    api: &Api,
+    tables: Tables,
     catalogues: Option<Arc<Catalogues>>,
     names: stele_mounttable::Server,
 ) -> anyhow::Result<(Services, Reporter)> {
-    let Parts { api, bigtable, relay, tables } = parts;
     let (health, health_service) = tonic_health::server::health_reporter();
     let reported = SERVICES.into_iter().chain(catalogues.is_some().then_some(CATALOGUES));
     let health = Reporter::new(health, reported).await;
@@ -60,18 +49,9 @@ pub async fn grpc(
     };
     let invalid = "invalid descriptors of the API";
     let services = match catalogues {
-        Some(catalogues) => bigtable.with_handler(CatalogueServer::new(catalogues)),
-        None => bigtable,
+        Some(catalogues) => api.services().with_handler(CatalogueServer::new(catalogues)),
+        None => api.services(),
     };
-    let services = services
-        .with(names.service())
-        .with(health_service)
-        .with(reflection().build_v1().context(invalid)?)
-        .with(reflection().build_v1alpha().context(invalid)?);
-    if let Some(relay) = relay {
-        // They know only the tablets of one server.
-        return Ok((services.with_handler(relay), health));
-    }
     let rules = Arc::new(NativeRules::new(api.tables().clone()));
     let native = Native::new(tables.clone(), rules)?;
     // Restored and undeleted tables are served at once.
@@ -82,13 +62,20 @@ pub async fn grpc(
         .with_definitions(definitions)
         .with_access(reserved::check)
         .with_added(added);
-    Ok((services.with(tablets.service()).with(native.service()), health))
+    let services = services
+        .with(names.service())
+        .with(tablets.service())
+        .with(native.service())
+        .with(health_service)
+        .with(reflection().build_v1().context(invalid)?)
+        .with(reflection().build_v1alpha().context(invalid)?);
+    Ok((services, health))
 }
 
 /// Returns the pages of traces, whose tables are in a separate instance. Their requests
 /// hold at most `memory_bytes`.
-pub fn traces(bigtable: Services, memory_bytes: u64) -> Router {
+pub fn traces(api: &Api, memory_bytes: u64) -> Router {
     use stele_traces::http::{INSTANCE, PROJECT, router_within};
     let options = Options::new("this process", PROJECT, INSTANCE);
-    router_within(Client::in_process(bigtable, options), memory_bytes)
+    router_within(Client::in_process(api.services(), options), memory_bytes)
 }

@@ -93,18 +93,10 @@ impl Server {
             self.phases.closing.cancel();
             let _ = timeout(CLOSE_TIMEOUT, self.tasks.wait()).await;
         }
-        // Before the metastore, which may be its coordinator.
-        if let Some(member) = &self.member {
-            member.end().await;
-        }
         if let Some(metastore) = self.metastore {
             metastore.close().await?;
         }
-        match self.member {
-            // Everything is unloaded, and others may have it.
-            Some(_) => Ok(()),
-            None => close(self.store).await,
-        }
+        close(self.store).await
     }
 
     fn in_flight(&self) -> u64 {

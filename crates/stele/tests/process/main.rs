@@ -8,7 +8,6 @@ mod catalogue;
 mod cluster;
 mod engine_tools;
 mod manual;
-mod many_servers;
 mod metastore_commands;
 mod names;
 mod native_tables;

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 
-use super::super::cluster::ClusterSettings;
 use super::super::inject::{Injector, Rules};
 use super::super::metastore::MetastoreSettings;
 use super::super::names::NameSettings;
@@ -62,8 +61,6 @@ pub struct EffectiveSettings {
     pub data: Data,
     /// `None` means that the files of tables are in the data directory.
     pub store: Option<StoreSettings>,
-    /// Set if the server belongs to a cluster.
-    pub cluster: Option<ClusterSettings>,
     pub listen: String,
     pub grpc_port: Port,
     pub http_port: Port,
@@ -123,7 +120,6 @@ impl EffectiveSettings {
         let duration = |time: Option<TimeSpan>, default| time.map_or(default, |time| time.0);
         Ok(EffectiveSettings {
             store: store(&data, &given)?,
-            cluster: ClusterSettings::new(&given, &data)?,
             data,
             names: NameSettings::new(&given),
             metastore: MetastoreSettings::new(&given)?,

@@ -40,24 +40,6 @@ pub struct PartialSettings {
     /// file:///dir; the log stays in the data directory
     #[arg(long, value_name = "URL", env = "STELE_STORE")]
     pub store: Option<String>,
-    /// Serve as one of several servers of a cluster of this name; see docs/cluster.md
-    #[arg(long, value_name = "NAME", env = "STELE_CLUSTER")]
-    pub cluster: Option<String>,
-    /// Coordinator of the cluster: etcd://host:port,.../prefix, or `embedded` for this
-    /// server's own metastore
-    #[arg(long, value_name = "URL", env = "STELE_COORDINATOR")]
-    pub coordinator: Option<String>,
-    /// Address at which the other servers of the cluster reach this one [default: where the
-    /// Bigtable API listens]
-    #[arg(long, value_name = "HOST:PORT", env = "STELE_ADVERTISE")]
-    pub advertise: Option<String>,
-    /// File with the secret of the cluster [default: the one that the coordinator keeps]
-    #[arg(long, value_name = "FILE", env = "STELE_CLUSTER_SECRET")]
-    pub cluster_secret: Option<PathBuf>,
-    /// How long after its last sign of life a server of the cluster counts as dead
-    /// [default: 10s]
-    #[arg(long, value_name = "TIME", env = "STELE_CLUSTER_LEASE")]
-    pub cluster_lease: Option<TimeSpan>,
     /// Directory of the cache for the object store [default: cache in the data directory]
     #[arg(long, value_name = "DIR", env = "STELE_CACHE")]
     pub cache: Option<PathBuf>,
@@ -322,11 +304,6 @@ impl PartialSettings {
             data,
             ephemeral,
             store,
-            cluster,
-            coordinator,
-            advertise,
-            cluster_secret,
-            cluster_lease,
             cache,
             cache_size,
             store_gc,
