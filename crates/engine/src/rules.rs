@@ -63,6 +63,12 @@ pub struct Rules {
     pub skip_flushed: bool,
     /// R6.3: the floor follows from changes of rows that were applied.
     pub floor_after_config: bool,
+    /// R9.1: the objects of a log are deleted after no row depends on it.
+    pub log_gc_after_recovery: bool,
+    /// R9.3: files are listed before rows are read.
+    pub list_before_scan: bool,
+    /// R9.3: files are left alone whose names a live server may still give to a row.
+    pub gc_respects_pending: bool,
 }
 
 impl Rules {
@@ -81,6 +87,9 @@ impl Rules {
         seal: true,
         skip_flushed: true,
         floor_after_config: true,
+        log_gc_after_recovery: true,
+        list_before_scan: true,
+        gc_respects_pending: true,
     };
 }
 

@@ -46,6 +46,7 @@
 
 mod answer;
 mod backups;
+mod collect;
 pub mod coordinate;
 mod detached;
 mod floor;
@@ -61,6 +62,7 @@ mod tables;
 mod tablet_server;
 
 pub use answer::{Answer, Tenure};
+pub use collect::CollectedGarbage;
 pub use floor::Floor;
 pub use incarnation::{ClusterWorld, Incarnation, Sleep};
 pub use lease::{Lease, LeaseTimes};

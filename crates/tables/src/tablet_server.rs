@@ -6,18 +6,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_channel::oneshot;
 use stele_engine::config::{RowKey, TabletConfig};
 use stele_engine::log::objects::{ObjectLog, ObjectLogOptions};
 use stele_engine::schema::Schema;
-use stele_engine::world::{LogStore, Priority, World};
+use stele_engine::world::{FragmentStore, LogStore, Priority, World};
 use stele_engine::{
     Error, Options, Resources, Result, RowRange, ServerParts, Store, TableId, TabletId,
-    TabletState, Txn,
+    TabletState, Txn, fatal,
 };
 
+use crate::collect::{CollectedGarbage, Collector, Marks};
 use crate::coordinate::{Op, Transaction};
 use crate::detached::wait;
 use crate::floor::{Floor, FloorKeeper};
@@ -59,8 +61,11 @@ struct Shared {
     log: Arc<ObjectLog>,
     logs: Arc<dyn LogStore>,
     engine: World,
+    files: Arc<dyn FragmentStore>,
     store: Arc<Store>,
     tables: Tables,
+    /// What rounds of collection have found.
+    marks: fatal::Mutex<Marks>,
 }
 
 /// A table as the cluster knows it.
@@ -123,11 +128,13 @@ impl TabletServer {
             on_floor: Box::new(move |slot| floor.raise(slot)),
             on_failure: Arc::new(move |what| lease.halt(what)),
         };
+        let files = options.objects.store.clone().ok_or(Error::NoObjectStore)?;
         let resources = parts.resources;
         let store = Store::open_in_cluster(&dir, options, engine.clone(), resources, server)?;
         let store = Arc::new(store);
         let tables = Tables::of_server(store.clone(), incarnation.lease.clone());
-        let shared = Shared { incarnation, rows, log, logs, engine, store, tables };
+        let marks = fatal::Mutex::default();
+        let shared = Shared { incarnation, rows, log, logs, engine, files, store, tables, marks };
         Ok(TabletServer { shared: Arc::new(shared) })
     }
 
@@ -300,6 +307,29 @@ impl TabletServer {
         }
         survey.dead = dead.into_values().collect();
         Ok(survey)
+    }
+
+    /// Tells the collections of all servers which names of files this one has given to rows
+    /// or to nothing. To be called now and then: until then its garbage stays.
+    pub async fn publish_pending(&self) -> Result<bool> {
+        let Shared { incarnation, store, .. } = &*self.shared;
+        incarnation.publish_pending(store.oldest_pending()).await
+    }
+
+    /// Runs a round of collection: deletes files that no row names and that a round of this
+    /// server has found `age_min` ago, and the logs of servers that were recovered.
+    pub async fn collect(&self, age_min: Duration) -> Result<CollectedGarbage> {
+        self.run(move |server| {
+            let Shared { incarnation, rows, files, logs, marks, .. } = &*server.shared;
+            let collector =
+                Collector { incarnation, rows, files: &**files, logs: &**logs, age_min };
+            // One round at a time; the marks are lost if the server ends.
+            let mut found = std::mem::take(&mut *marks.lock());
+            let collected = wait(collector.collect(&mut found));
+            *marks.lock() = found;
+            collected
+        })
+        .await
     }
 
     fn load_now(&self, table: TableId, ends: &[Option<Vec<u8>>]) -> Result<Loads> {

@@ -13,7 +13,7 @@ use crate::cell::commit::TableId;
 use crate::cell::rows::RowRange;
 use crate::config::{ConfigEdit, RowChange, RowEdit, RowKey, TabletId};
 use crate::error::{Error, Result};
-use crate::tablet::{GroupMemory, Publishing, Table, TableVersion, Tablet, TabletState};
+use crate::tablet::{Chain, GroupMemory, Publishing, Table, TableVersion, Tablet, TabletState};
 use crate::txn::Txn;
 use crate::workers::flush::FlushTarget;
 
@@ -133,9 +133,14 @@ impl Engine {
         publishing.check_exists()?;
         chosen.show(&publishing, |tablet| tablet.state = TabletState::Closing);
         self.record(&publishing, table, chosen, false, Some(stopped_at))?;
+        // Another server may change the files from now on.
+        let forgets = self.log.is_of_cluster();
         let unload = |tablet: &mut Tablet| {
             tablet.state = TabletState::Unloaded;
             tablet.loaded_at = stopped_at;
+            if forgets {
+                tablet.chains.fill_with(Chain::default);
+            }
         };
         chosen.show_with(&publishing, unload, |version| {
             for memory in &mut version.memory {

@@ -155,6 +155,11 @@ impl Store {
         self.engine.load_rows(&table, rows, Txn::base(generation), claim)
     }
 
+    /// Returns the number from which on names of new files may not be in a row yet.
+    pub fn oldest_pending(&self) -> u64 {
+        self.engine.tables.fragments.oldest_pending().number
+    }
+
     /// Ends all work of a server that is not the owner of its tablets any more: nothing
     /// becomes durable, no row is changed, no file is named, and whoever waits is told.
     pub fn halt(&self, what: &str) {

@@ -2,7 +2,7 @@
 //! their own, beside the tables of this store, and become files of the tablets that were
 //! claimed. Nobody reads or writes these tables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::handle::Store;
@@ -40,6 +40,7 @@ pub struct Rebuilding {
     claimed: Vec<ClaimedTablet>,
     from: BTreeMap<TabletId, u64>,
     last: Txn,
+    is_finished: bool,
 }
 
 /// Tablets as they are after a replay, in the order in which they were given.
@@ -108,7 +109,7 @@ impl Store {
         let config = Arc::new(VolatileConfig::new(configs, None));
         let tables = engine.tables.beside(resources, Box::new(config))?;
         let from = claimed.iter().map(|tablet| (tablet.config.id, tablet.from)).collect();
-        Ok(Rebuilding { tables, claimed, from, last: Txn::ZERO })
+        Ok(Rebuilding { tables, claimed, from, last: Txn::ZERO, is_finished: false })
     }
 }
 
@@ -149,14 +150,13 @@ impl Rebuilding {
 
     /// Completes the files. Returns the tablets with these files, and with `flushed` at the
     /// last txn that was replayed. Blocks.
-    pub fn finish(self) -> Result<Rebuilt> {
+    pub fn finish(mut self) -> Result<Rebuilt> {
         for table in self.tables.map.all().values() {
             for group in 0..table.version().memory.len() {
                 self.flush(&FlushTarget { table: table.clone(), group })?;
             }
         }
         let built = self.tables.config.read()?;
-        let epoch = built.incarnation;
         let mut configs = Vec::with_capacity(self.claimed.len());
         for ClaimedTablet { table, config, .. } in &self.claimed {
             let mut rebuilt = (**built.tables[table].tablets.of(&config.rows.start)).clone();
@@ -165,13 +165,27 @@ impl Rebuilding {
             }
             configs.push(rebuilt);
         }
-        let is_new = |name: &FileName| {
-            let before = self.claimed.iter().flat_map(|tablet| tablet.config.files());
-            name.incarnation == epoch && !before.into_iter().any(|file| file.name == *name)
-        };
-        let names = configs.iter().flat_map(TabletConfig::files).map(|file| file.name);
-        let names: Vec<FileName> = names.filter(is_new).collect();
+        let names = self.new_files()?;
+        self.is_finished = true;
         let fragments = self.tables.fragments.clone();
         Ok(Rebuilt { configs, files: PendingFiles { fragments, names } })
+    }
+
+    /// Returns the files that were written.
+    fn new_files(&self) -> Result<Vec<FileName>> {
+        let built = self.tables.config.read()?;
+        let before = self.claimed.iter().flat_map(|tablet| tablet.config.files());
+        let before: BTreeSet<FileName> = before.map(|file| file.name).collect();
+        let names: BTreeSet<FileName> = built.files().map(|file| file.name).collect();
+        Ok(names.difference(&before).copied().collect())
+    }
+}
+
+impl Drop for Rebuilding {
+    /// Nobody has seen the files of a replay that was given up.
+    fn drop(&mut self) {
+        if let (false, Ok(names)) = (self.is_finished, self.new_files()) {
+            PendingFiles { fragments: self.tables.fragments.clone(), names }.outcome_known();
+        }
     }
 }

@@ -39,6 +39,11 @@ impl Keys {
         self.key(&format!("dead/{epoch}"))
     }
 
+    /// The ends of all logs that were closed.
+    pub fn ends(&self) -> Vec<u8> {
+        self.key("end/")
+    }
+
     /// The slot of the SEAL of a log.
     pub fn end(&self, epoch: u64) -> Vec<u8> {
         self.key(&format!("end/{epoch}"))

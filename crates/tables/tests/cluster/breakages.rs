@@ -223,6 +223,28 @@ mod with_engine {
         missed(engine(MOVES), |switches| switches.rules.base_per_load = false);
     }
 
+    /// Collections all the time.
+    const COLLECTIONS: Scenario =
+        Scenario { collections: 60, flushes: 60, crashes: 25, ..Scenario::ENGINE };
+
+    #[test]
+    fn log_gc_after_recovery() {
+        let scenario = Scenario { rivals: 80, ..COLLECTIONS };
+        missed(scenario, |switches| switches.rules.log_gc_after_recovery = false);
+    }
+
+    #[test]
+    fn list_before_scan() {
+        let violation = missed(COLLECTIONS, |switches| switches.rules.list_before_scan = false);
+        println!("{violation:?}");
+    }
+
+    #[test]
+    fn gc_respects_pending() {
+        let violation = missed(COLLECTIONS, |switches| switches.rules.gc_respects_pending = false);
+        println!("{violation:?}");
+    }
+
     #[test]
     fn skip_flushed() {
         let violation = missed(engine(CRASHES), |switches| switches.rules.skip_flushed = false);

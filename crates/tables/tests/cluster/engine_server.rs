@@ -129,6 +129,8 @@ impl EngineServer {
                 self.process.sleep(Duration::from_millis(1500)).await;
             } else if agenda.chance(scenario.flushes) {
                 self.retried("flushes", self.server.store().flush(TABLE))?;
+            } else if agenda.chance(scenario.collections) {
+                self.collect().await?;
             } else if agenda.chance(20) {
                 self.retried("works", self.server.store().step())?;
             }
@@ -192,6 +194,15 @@ impl EngineServer {
             }
             outcome => self.retried("recovers", outcome),
         }
+    }
+
+    /// Deletes what nobody needs.
+    async fn collect(&self) -> Result<()> {
+        let published = self.server.publish_pending().await?;
+        let collected = self.server.collect(Duration::ZERO).await?;
+        self.trace(|| format!("collects {collected:?}, published: {published}"));
+        self.cluster.note_collected(&collected);
+        Ok(())
     }
 
     /// Gives one of the tablets up.

@@ -36,6 +36,8 @@ pub enum Violation {
     Stale { row: u8 },
     /// A row names a file that does not exist.
     FileLost(String),
+    /// What nobody needs is not collected, although nothing is wrong any more.
+    Garbage(Vec<String>),
     /// Calls were not answered although nothing was wrong any more. Tells what the
     /// cluster looks like.
     NoProgress(String),

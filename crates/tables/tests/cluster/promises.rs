@@ -94,6 +94,8 @@ fn r11_with_the_engine_nothing_acknowledged_is_lost_and_calls_are_linearizable()
     assert!(sum(|run| run.read as u64) > 80, "{runs:?}");
     assert!(sum(|run| run.epochs as u64) > 5, "{runs:?}");
     assert!(sum(|run| run.loads) > 3, "{runs:?}");
+    assert!(sum(|run| run.collected.0 as u64) > 3, "{runs:?}");
+    assert!(sum(|run| run.collected.1 as u64) > 3, "{runs:?}");
 }
 
 #[test]

@@ -1,21 +1,21 @@
 //! A cluster in one thread: what can go wrong in it, and how a run ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stele_engine::config::TabletConfig;
+use stele_engine::config::{FileName, TabletConfig};
 use stele_engine::schema::{Family, Schema};
-use stele_engine::world::Clock;
 use stele_engine::world::sim::{
     Agenda, LogFaults, ObjectFaults, SimLogObjects, SimObjects, SimProcess,
 };
+use stele_engine::world::{Clock, LogSlot};
 use stele_engine::{RowRange, Rules, TableId, TabletId};
-use stele_tables::ClusterWorld;
 use stele_tables::coordinate::{Coordinator, EtcdFaults, Keys, Op, SimEtcd, Transaction};
 use stele_tables::rows::{Holder, OwnedRow, Owner};
+use stele_tables::{ClusterWorld, CollectedGarbage};
 
 use crate::clients::Clients;
 use crate::files::Files;
@@ -80,6 +80,8 @@ pub struct Scenario {
     /// Whether the servers have the engine instead of a tablet of lists.
     pub engine: bool,
     pub tablets: u8,
+    /// Chance at each step of a server that it runs a round of collection.
+    pub collections: u64,
     /// Requests to the store of the engine's files.
     pub fragments: ObjectFaults,
 }
@@ -108,6 +110,7 @@ impl Scenario {
         strays: 30,
         engine: false,
         tablets: 1,
+        collections: 0,
         fragments: NO_FAULTS,
     };
 
@@ -115,6 +118,7 @@ impl Scenario {
     pub const ENGINE: Scenario = Scenario {
         engine: true,
         tablets: 2,
+        collections: 15,
         fragments: ObjectFaults { put: 0.05, applied_put: 0.03, late_put: 0.03, ..NO_FAULTS },
         ..Scenario::MIXED
     };
@@ -142,6 +146,8 @@ pub struct Cluster {
     epochs: Mutex<BTreeMap<u64, Holder>>,
     /// The last error of each server.
     errors: Mutex<BTreeMap<usize, String>>,
+    /// Numbers of files and objects that were deleted.
+    collected: Mutex<(usize, usize)>,
     is_quiet: AtomicBool,
     is_traced: bool,
 }
@@ -163,6 +169,7 @@ impl Cluster {
             ),
             epochs: Mutex::default(),
             errors: Mutex::default(),
+            collected: Mutex::default(),
             is_quiet: AtomicBool::new(false),
             is_traced: std::env::var_os("STELE_TRACE").is_some(),
             agenda,
@@ -348,6 +355,40 @@ impl Cluster {
         Ok(())
     }
 
+    pub fn note_collected(&self, collected: &CollectedGarbage) {
+        let mut sum = self.collected.lock();
+        sum.0 += collected.deleted_files;
+        sum.1 += collected.deleted_objects;
+    }
+
+    /// Returns the files that no row names, and the objects of recovered logs apart from
+    /// their SEALs.
+    fn garbage(&self) -> Vec<String> {
+        let (keys, names) = (self.etcd.keys(), Keys::of("sim"));
+        let rows = keys.iter().filter(|(key, _)| key.starts_with(&names.all_tablets()));
+        let rows = rows.map(|(_, it)| OwnedRow::decode(&it.value).expect("the row is sound"));
+        let named: BTreeSet<FileName> =
+            rows.flat_map(|row| row.config.files().map(|it| it.name).collect::<Vec<_>>()).collect();
+        let files = self.fragments.files().into_keys().filter(|name| !named.contains(name));
+        let is_left = |at: &LogSlot| {
+            let end = keys
+                .get(&names.end(at.epoch))
+                .map(|end| &*end.value == at.slot.to_string().as_bytes());
+            keys.contains_key(&names.recovered(at.epoch)) && end != Some(true)
+        };
+        let objects = self.logs.objects().into_keys().filter(is_left);
+        files.map(|name| name.to_string()).chain(objects.map(|at| at.to_string())).collect()
+    }
+
+    /// Waits until collections have left no garbage.
+    fn check_garbage(&self) -> Result<(), Violation> {
+        let collects = self.scenario.engine && self.scenario.collections > 0;
+        if !collects || self.agenda.run_for(CALM, || self.garbage().is_empty()) {
+            return Ok(());
+        }
+        Err(Violation::Garbage(self.garbage()))
+    }
+
     /// Ends all faults.
     fn calm_down(&self) {
         self.is_quiet.store(true, Ordering::SeqCst);
@@ -366,6 +407,8 @@ pub struct Run {
     pub epochs: usize,
     /// The load of the tablet at the end: the number of its owners and recoverers.
     pub loads: u64,
+    /// Files and objects of logs that were collected.
+    pub collected: (usize, usize),
     /// A digest of all events.
     pub trace: u64,
 }
@@ -394,6 +437,8 @@ pub fn simulate(seed: u64, switches: Switches, scenario: Scenario) -> Result<Run
         history::check(*row, &calls, last)?;
     }
     cluster.check_files()?;
+    cluster.check_garbage()?;
+    cluster.check_files()?;
     let keys = cluster.etcd.keys();
     let row = &keys[&Keys::of("sim").tablet(TABLE, None)];
     Ok(Run {
@@ -401,6 +446,7 @@ pub fn simulate(seed: u64, switches: Switches, scenario: Scenario) -> Result<Run
         read: clients.reads(),
         epochs: cluster.epochs.lock().len(),
         loads: OwnedRow::decode(&row.value).expect("the row is sound").config.load,
+        collected: *cluster.collected.lock(),
         trace: cluster.agenda.trace(),
     })
 }
