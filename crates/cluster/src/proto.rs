@@ -1,7 +1,7 @@
 //! Messages and clients that build.rs generates.
 
 /// The parts of etcd's API that a coordinator needs.
-#[allow(missing_docs, clippy::large_enum_variant, dead_code)]
+#[allow(missing_docs, clippy::enum_variant_names, clippy::large_enum_variant, dead_code)]
 pub(crate) mod etcd {
     pub(crate) mod mvccpb {
         tonic::include_proto!("mvccpb");

@@ -25,8 +25,7 @@ impl ClusterSecret {
         if is_sound { Ok(ClusterSecret(Secret::new(text))) } else { Err(InvalidSecret) }
     }
 
-    /// Returns the secret of a cluster, which its first server or `stele cluster init`
-    /// created; `None` if there is none.
+    /// Returns the secret of a cluster; `None` if it has none.
     pub async fn read(
         coordinator: &Arc<dyn Coordinator>,
         keys: &Keys,

@@ -47,7 +47,7 @@ mod token_table;
 mod write;
 
 #[cfg(test)]
-mod simulated;
+pub(crate) mod simulated;
 
 pub(crate) use mutation::MUTATIONS_MAX;
 pub use packed::check_packed;

@@ -187,7 +187,7 @@ pub fn check_capacity(mut cluster: Cluster) -> Result<Cluster> {
     };
     cluster.node_scaling_factor = factor.into();
     let autoscaling = match &cluster.config {
-        Some(Config::ClusterConfig(config)) => config.cluster_autoscaling_config.clone(),
+        Some(Config::ClusterConfig(config)) => config.cluster_autoscaling_config,
         None => None,
     };
     let Some(autoscaling) = autoscaling else {

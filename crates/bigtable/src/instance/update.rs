@@ -100,7 +100,7 @@ impl AutoscalingFields {
         let Some(Config::ClusterConfig(config)) = &cluster.config else {
             return AutoscalingFields::default();
         };
-        let autoscaling = config.cluster_autoscaling_config.clone().unwrap_or_default();
+        let autoscaling = config.cluster_autoscaling_config.unwrap_or_default();
         AutoscalingFields {
             limits: autoscaling.autoscaling_limits,
             targets: autoscaling.autoscaling_targets,

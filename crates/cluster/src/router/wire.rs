@@ -107,10 +107,7 @@ impl<'m> Iterator for Fields<'m> {
 
 /// Returns the last values of some fields, as a decoder would keep them. Empty where a
 /// field is missing.
-pub fn bytes_of<'m, const N: usize>(
-    message: &'m [u8],
-    tags: [u32; N],
-) -> Result<[&'m [u8]; N], Malformed> {
+pub fn bytes_of<const N: usize>(message: &[u8], tags: [u32; N]) -> Result<[&[u8]; N], Malformed> {
     let mut found = [&[][..]; N];
     for field in Fields::of(message) {
         let field = field?;

@@ -175,9 +175,13 @@ mod tests {
             starts.map(|start| history.wait((7, 0), &range(start, "z"))).into_iter().collect();
         let inner = history.wait((7, 0), &range("b", "c"));
         assert_eq!(history.ranges((7, 0), &own), [own.clone(), range("b", "z")]);
-        assert_eq!(history.ranges((8, 0), &own), [own.clone()], "they need earlier changes");
+        assert_eq!(
+            history.ranges((8, 0), &own),
+            std::slice::from_ref(&own),
+            "they need earlier changes"
+        );
         drop(waiting);
-        assert_eq!(history.ranges((7, 0), &own), [own.clone()]);
+        assert_eq!(history.ranges((7, 0), &own), std::slice::from_ref(&own));
         drop(inner);
         assert_eq!(history.waiting(), 0);
     }

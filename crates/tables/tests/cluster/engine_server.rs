@@ -210,7 +210,7 @@ impl EngineServer {
         let loaded = self.server.loaded();
         let chosen = self.cluster.agenda.below(loaded.len() as u64) as usize;
         let Some(tablet) = loaded.into_iter().nth(chosen) else { return Ok(()) };
-        let unloaded = self.server.unload(TABLE, &[tablet.rows.end.clone()]).await;
+        let unloaded = self.server.unload(TABLE, std::slice::from_ref(&tablet.rows.end)).await;
         self.trace(|| format!("unloads {tablet:?}: {unloaded:?}"));
         self.retried("has unloaded", unloaded)
     }
