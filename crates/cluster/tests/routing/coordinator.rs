@@ -151,7 +151,7 @@ fn the_simulated_coordinator_keeps_the_contract() {
     };
     let mut running = pin!(contract(etcd.connect(&process), &pause));
     let mut context = Context::from_waker(Waker::noop());
-    while let Poll::Pending = running.as_mut().poll(&mut context) {
+    while running.as_mut().poll(&mut context).is_pending() {
         assert!(agenda.run_next(), "somebody waits for nothing");
     }
 }

@@ -156,6 +156,8 @@ let away = 0;
 addEventListener("stele:away", () => {
   if (away) return;
   document.body.classList.add("is-away");
+  at("health").dataset.level = "failure";
+  at("health").textContent = "the server is away";
   at("away").textContent = "The server does not answer. What you see may be old; this page goes on when it is back.";
   at("away").hidden = false;
   away = setInterval(() => get("/overview", { since: 9e15 }).catch(() => {}), 1500);
@@ -166,6 +168,7 @@ addEventListener("stele:here", () => {
   away = 0;
   document.body.classList.remove("is-away");
   at("away").hidden = true;
+  get("/overview", { since: 9e15 }).then(({ attention }) => showHealth(attention), () => {});
   dispatchEvent(new CustomEvent("stele:back"));
   if (document.body.dataset.page === "failed") follow();
 });

@@ -155,7 +155,7 @@ impl Import {
             "{format:?} {} {:?} {:?} {:?}",
             self.delimiter, self.map, self.timestamp, self.at
         );
-        Job::new(&self.file, table, self.server.endpoint(), options)
+        Job::new(&self.file, table, self.server.options()?.endpoint, options)
     }
 
     /// Returns the time of cells: as given, or that of the file, in milliseconds, which every

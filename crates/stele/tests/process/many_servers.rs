@@ -190,11 +190,10 @@ async fn every_server_of_a_cluster_answers_every_call_and_tablets_move_and_are_r
     // Conditions and increments go to the owner, too.
     for (number, server) in cluster.servers.iter().enumerate() {
         assert_eq!(append(server, "m0", "x").await, format!("m0{}", "x".repeat(number + 1)));
-        let missing = server.client().await.mutate_row(v2::MutateRowRequest {
-            table_name: format!("{TABLE}-none"),
-            ..write("a", vec![])
-        });
-        assert_eq!(missing.await.unwrap_err().code(), Code::NotFound);
+        let missing =
+            v2::MutateRowRequest { table_name: format!("{TABLE}-none"), ..write("a", vec![]) };
+        let refused = server.client().await.mutate_row(missing).await.unwrap_err();
+        assert_eq!(refused.code(), Code::NotFound);
     }
 
     // A tablet moves to each server in turn, while it is written.

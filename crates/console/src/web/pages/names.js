@@ -15,7 +15,9 @@ export async function show({ parts }) {
   return { box };
 }
 
-const servers = (entry) => entry.servers.map((it) => h("div", {}, h("span", { class: "mono" }, it.server), it.left_seconds !== null && h("span", { class: "soft" }, `  for ${span(it.left_seconds)}`)));
+// A mount without a deadline has one in the year 9999.
+const ENDLESS = 3e9;
+const servers = (entry) => entry.servers.map((it) => h("div", {}, h("span", { class: "mono" }, it.server), it.left_seconds !== null && it.left_seconds < ENDLESS && h("span", { class: "soft" }, `  for ${span(it.left_seconds)}`)));
 
 function children(data, name) {
   if (!data.children.length) {
