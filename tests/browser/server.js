@@ -5,20 +5,21 @@
 const { spawn } = require('node:child_process');
 const readline = require('node:readline');
 
-async function startServer() {
-  const ports = ['--grpc-port', '0', '--http-port', '0', '--metastore-port', 'off', '--dns-port', 'off'];
-  const flags = ['serve', '--ephemeral', ...ports];
+// `given` are more flags; an HTTP port may be given to start again where a server was.
+async function startServer({ http = '0', metastore = 'off', given = ['--ephemeral'] } = {}) {
+  const ports = ['--grpc-port', '0', '--http-port', http, '--metastore-port', metastore, '--dns-port', 'off'];
+  const flags = ['serve', ...ports, ...given];
   const child = spawn(process.env.STELE_BIN ?? 'stele', flags, { stdio: ['ignore', 'pipe', 'ignore'] });
   const failed = new Promise((_, reject) => child.once('error', reject));
   const lines = readline.createInterface({ input: child.stdout });
   const first = new Promise((resolve) => lines.once('line', resolve));
   const ready = JSON.parse(await Promise.race([first, failed]));
-  const stop = async () => {
+  const stop = async (signal = 'SIGTERM') => {
     const exited = new Promise((resolve) => child.once('exit', resolve));
-    child.kill('SIGTERM');
+    child.kill(signal);
     await exited;
   };
-  return { url: `http://${ready.http}`, stop };
+  return { url: `http://${ready.http}`, http: ready.http, metastore: ready.metastore, stop };
 }
 
 async function post(server, page, body) {

@@ -1,5 +1,5 @@
-//! Bytes as typed and displayed: printable ASCII unchanged, the rest as `\xNN`. Output
-//! can be typed in again.
+//! Bytes as typed and displayed: visible characters of UTF-8 unchanged, the rest as `\xNN`.
+//! Output can be typed in again.
 
 use std::str::FromStr;
 
@@ -55,6 +55,7 @@ fn hex(high: u8, low: u8) -> Option<u8> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notation {
     Text,
+    Ascii,
     Hex,
 }
 
@@ -62,6 +63,7 @@ impl Notation {
     pub fn bytes(self, bytes: &[u8]) -> String {
         match self {
             Notation::Text => crate::output::text(bytes),
+            Notation::Ascii => crate::output::ascii(bytes),
             Notation::Hex => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
         }
     }
@@ -74,7 +76,12 @@ mod tests {
     #[test]
     fn what_is_shown_can_be_typed_in() {
         let all: Vec<u8> = (0..=255).collect();
-        assert_eq!(unescape(&Notation::Text.bytes(&all)).unwrap(), all);
+        let mut text = all.clone();
+        text.extend("gr\u{fc}n\u{202e}\u{1f600}".bytes());
+        for notation in [Notation::Text, Notation::Ascii] {
+            assert_eq!(unescape(&notation.bytes(&all)).unwrap(), all);
+            assert_eq!(unescape(&notation.bytes(&text)).unwrap(), text);
+        }
         assert_eq!(unescape("gr\u{fc}n").unwrap(), "gr\u{fc}n".as_bytes());
         assert_eq!(unescape("\\xFf\\0").unwrap(), &b"\xff\0"[..]);
         assert_eq!(Notation::Hex.bytes(b"a\xff"), "61ff");

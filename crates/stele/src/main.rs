@@ -5,6 +5,7 @@
 //! | `serve` | `serve`, `emulator`: a server with all services |
 //! | `table`, `rows` | `table`, `read`, `lookup`, `set`, `delete`, `count`: any Bigtable |
 //! | `catalogue`, `name`, `traces`, `metastore` | the commands of each service |
+//! | `status`, `context` | `status`, `doctor`, `open`, `context`: a server and how commands find it |
 //! | `inject` | `inject`: fault injection in a running server |
 //! | `engine` | `engine`: files of the storage engine, and its benchmark |
 //! | `manual` | `completions`, `man` |
@@ -22,6 +23,7 @@ mod allocator;
 mod catalogue;
 mod confirm;
 mod connect;
+mod context;
 mod engine;
 mod escape;
 mod inject;
@@ -34,6 +36,7 @@ mod proc_stat;
 mod progress;
 mod rows;
 mod serve;
+mod status;
 mod table;
 mod timestamp;
 mod traces;
@@ -54,7 +57,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve a store: the Bigtable API over gRPC, and health, metrics and a status page
+    /// Serve a store: the Bigtable API over gRPC, and health, metrics and the console
     /// over HTTP.
     #[command(args_override_self = true)]
     Serve(Box<serve::Flags>),
@@ -88,6 +91,12 @@ enum Command {
     /// Make a running server delay or fail calls on purpose, to test how clients retry.
     #[command(subcommand, arg_required_else_help = true)]
     Inject(inject::Command),
+    Status(status::Status),
+    Doctor(status::Doctor),
+    Open(status::Open),
+    /// Name servers, and choose the one that commands use.
+    #[command(subcommand, arg_required_else_help = true)]
+    Context(context::Command),
     /// Inspect the files of a storage engine, or benchmark it.
     #[command(subcommand, arg_required_else_help = true)]
     Engine(engine::Command),
@@ -130,6 +139,10 @@ fn main() -> ExitCode {
         Command::Name(command) => name::run(command),
         Command::Metastore(command) => metastore::run(command),
         Command::Inject(command) => inject::run(command),
+        Command::Status(status) => status.run(),
+        Command::Doctor(doctor) => doctor.run(),
+        Command::Open(open) => open.run(),
+        Command::Context(command) => context::run(command),
         Command::Engine(command) => engine::run(command),
         Command::Completions(completions) => completions.run(Cli::command()),
         Command::Man(man) => man.run(Cli::command()),
@@ -154,4 +167,14 @@ fn log_warnings() {
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flags_of_all_commands_fit_together() {
+        Cli::command().debug_assert();
+    }
 }

@@ -29,14 +29,54 @@ pub fn json_line(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> 
     out.write_all(b"\n")
 }
 
-/// Escapes bytes: printable ASCII unchanged, the rest as `\xNN`. Reversible.
+/// Escapes bytes: letters and other visible characters of UTF-8 unchanged, the rest as
+/// `\xNN`. Reversible.
 pub fn text(bytes: &[u8]) -> String {
+    let mut shown = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for character in chunk.valid().chars() {
+            push_visible(&mut shown, character);
+        }
+        push_escaped(&mut shown, chunk.invalid());
+    }
+    shown
+}
+
+/// Escapes bytes: printable ASCII unchanged, the rest as `\xNN`. Reversible.
+pub fn ascii(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
+}
+
+fn push_visible(shown: &mut String, character: char) {
+    let visible = match character {
+        ' '..='[' | ']'..='~' => true,
+        '\0'..='\x7f' => false,
+        // What the standard library prints as it is within a string: no controls, no
+        // characters that change the direction of text.
+        other => ['a', other].iter().collect::<String>().escape_debug().count() == 2,
+    };
+    match visible {
+        true => shown.push(character),
+        false => push_escaped(shown, character.encode_utf8(&mut [0; 4]).as_bytes()),
+    }
+}
+
+fn push_escaped(shown: &mut String, bytes: &[u8]) {
+    bytes.escape_ascii().for_each(|byte| shown.push(char::from(byte)));
 }
 
 /// Formats the beginning of a value.
 pub fn preview(value: &[u8]) -> String {
-    let start = text(&value[..value.len().min(PREVIEW_BYTES)]);
+    let mut start = &value[..value.len().min(PREVIEW_BYTES)];
+    // Does not cut within a character.
+    if let Some(last) = start.utf8_chunks().last()
+        && value.len() > PREVIEW_BYTES
+        && last.invalid().len() < 4
+        && !last.valid().is_empty()
+    {
+        start = &start[..start.len() - last.invalid().len()];
+    }
+    let start = text(start);
     if value.len() > PREVIEW_BYTES { format!("{start}...") } else { start }
 }
 
@@ -86,6 +126,13 @@ mod tests {
         assert_eq!([bytes(1023), bytes(1536), bytes(3 << 30)], ["1023 B", "1.5 KiB", "3.0 GiB"]);
         assert_eq!([things(1, "row"), things(2_000, "row")], ["1 row", "2,000 rows"]);
         assert_eq!(text(b"a\0\\"), "a\\x00\\\\");
+        assert_eq!(text("gr\u{fc}n \u{1f600}{\"a\":1}".as_bytes()), "gr\u{fc}n \u{1f600}{\"a\":1}");
+        assert_eq!(
+            text("\u{202e}x\u{939}\u{93f}\u{7f}".as_bytes()),
+            "\\xe2\\x80\\xaex\u{939}\u{93f}\\x7f"
+        );
+        assert_eq!(text(b"\xc3(\xff\n"), "\\xc3(\\xff\\n");
+        assert_eq!(ascii("\u{fc}\"".as_bytes()), "\\xc3\\xbc\\\"");
         assert_eq!(preview(&[b'x'; 60]), format!("{}...", "x".repeat(48)));
     }
 }

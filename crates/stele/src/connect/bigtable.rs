@@ -6,24 +6,26 @@ use clap::Args;
 use stele_bigtable_client::{Client, Credentials, Error, Options};
 use tonic::Code;
 
-use super::address::ENDPOINT;
+use super::address::Service;
+use super::contexts::Context;
 use super::hint::{Hint, with_hint};
 use super::runtime;
+use super::server::{Chosen, GOOGLE, ServerArgs};
 use super::tls::TlsFiles;
 
-pub const GOOGLE: &str = "google";
+const PROJECT: &str = "stele";
 const INSTANCE: &str = "stele";
+/// The variables that name a Bigtable.
+const VARIABLES: [&str; 2] = ["STELE_ENDPOINT", "BIGTABLE_EMULATOR_HOST"];
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Server")]
 pub struct BigtableServer {
-    /// Address: host:port, https://host for TLS, or "google" for Cloud Bigtable
-    /// [default: $BIGTABLE_EMULATOR_HOST, else 127.0.0.1:8086]
-    #[arg(long, env = "STELE_ENDPOINT", hide_env_values = true, verbatim_doc_comment)]
-    endpoint: Option<String>,
-    /// Project that contains the instance.
-    #[arg(long, env = "STELE_PROJECT", hide_env_values = true, default_value = "stele")]
-    project: String,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Project that contains the instance [default: the context's, else stele]
+    #[arg(long, env = "STELE_PROJECT", hide_env_values = true, verbatim_doc_comment)]
+    project: Option<String>,
     /// Instance that contains the table [default: stele; traces for traces]
     #[arg(long, env = "STELE_INSTANCE", hide_env_values = true, verbatim_doc_comment)]
     instance: Option<String>,
@@ -41,12 +43,15 @@ pub struct BigtableServer {
     /// Timeout of a call, in seconds; for a read, until the next row arrives.
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     timeout: u64,
+    /// The instance of the command's service.
+    #[arg(skip)]
+    default_instance: Option<&'static str>,
 }
 
 impl BigtableServer {
     /// Sets the instance of a service unless one was given.
-    pub fn within(mut self, instance: &str) -> BigtableServer {
-        self.instance.get_or_insert_with(|| instance.into());
+    pub fn within(mut self, instance: &'static str) -> BigtableServer {
+        self.default_instance = Some(instance);
         self
     }
 
@@ -59,24 +64,35 @@ impl BigtableServer {
         Client::connect(self.options()?).await.map_err(with_hint)
     }
 
-    /// Returns the address of the server.
-    pub fn endpoint(&self) -> String {
-        let from_environment = std::env::var("BIGTABLE_EMULATOR_HOST").ok();
-        let endpoint = self.endpoint.clone().or(from_environment);
-        endpoint.unwrap_or_else(|| ENDPOINT.into())
+    /// Returns the server as chosen by flags, environment and contexts.
+    pub fn chosen(&self) -> anyhow::Result<Chosen> {
+        self.server.choose(&VARIABLES)
     }
 
+    /// Returns how to reach the Bigtable: the server of Stele that every command uses,
+    /// another one, or Google's if the server is "google".
     pub fn options(&self) -> anyhow::Result<Options> {
-        let endpoint = self.endpoint();
-        let instance = self.instance.as_deref().unwrap_or(INSTANCE);
-        let mut options = options(&endpoint, &self.project, instance);
+        let chosen = self.chosen()?;
+        let context = chosen.context.as_ref();
+        let tls = self.tls.or(context);
+        let of_context =
+            |value: fn(&Context) -> &Option<String>| context.and_then(|it| value(it).clone());
+        let project = self.project.clone().or(of_context(|it| &it.project));
+        let instance = self.instance.clone().or(of_context(|it| &it.instance));
+        let project = project.as_deref().unwrap_or(PROJECT);
+        let instance = instance.as_deref().or(self.default_instance).unwrap_or(INSTANCE);
+        let endpoint = match &*chosen.typed {
+            GOOGLE => GOOGLE.to_string(),
+            _ => self.server.find(&chosen, Service::Grpc, &tls)?.endpoint(),
+        };
+        let mut options = options(&endpoint, project, instance);
         options.app_profile = self.app_profile.clone();
         options.deadline = Some(Duration::from_secs(self.timeout));
         if let Some(creds) = &self.creds {
             options.credentials = parse_credentials(creds);
         }
         options.insecure_token = self.insecure_token;
-        options.tls = self.tls.read()?;
+        options.tls = tls.read()?;
         Ok(options)
     }
 }
@@ -105,7 +121,7 @@ impl Hint for Error {
     fn hint(&self) -> Option<&'static str> {
         match (self, self.code()) {
             (Error::Unreachable { .. }, _) => {
-                Some("start a server with `stele serve`, or pass its address with --endpoint")
+                Some("start a server with `stele serve`, or pass its address with --server")
             }
             (_, Code::Unavailable) => Some("check that the server is running, then retry"),
             (_, Code::DeadlineExceeded) => Some("allow more time with --timeout"),
@@ -136,7 +152,7 @@ mod tests {
         assert_eq!(
             with_hint(error).to_string(),
             "cannot reach h:1: refused; start a server with `stele serve`, or pass its address \
-             with --endpoint"
+             with --server"
         );
     }
 }

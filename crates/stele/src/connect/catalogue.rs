@@ -4,17 +4,17 @@ use clap::Args;
 use stele_catalogue::client::Client;
 use tonic::{Code, Status};
 
-use super::address::ENDPOINT;
+use super::address::Service;
 use super::hint::{Hint, with_hint};
 use super::runtime;
+use super::server::ServerArgs;
 use super::tls::TlsFiles;
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Server")]
 pub struct CatalogueServer {
-    /// Address of the server: host:port, or https://host for TLS
-    #[arg(long, env = "STELE_ENDPOINT", hide_env_values = true, default_value = ENDPOINT)]
-    endpoint: String,
+    #[command(flatten)]
+    server: ServerArgs,
     #[command(flatten)]
     tls: TlsFiles,
 }
@@ -26,7 +26,10 @@ impl CatalogueServer {
     }
 
     async fn connect(&self) -> anyhow::Result<Client> {
-        Client::connect(&self.endpoint, &self.tls.read()?).await.map_err(with_hint)
+        let chosen = self.server.choose(&["STELE_ENDPOINT"])?;
+        let tls = self.tls.or(chosen.context.as_ref());
+        let target = self.server.find(&chosen, Service::Grpc, &tls)?;
+        Client::connect(&target.endpoint(), &tls.read()?).await.map_err(with_hint)
     }
 }
 
@@ -38,7 +41,7 @@ impl Hint for Status {
     fn hint(&self) -> Option<&'static str> {
         match self.code() {
             Code::Unavailable if Status::message(self).starts_with("cannot reach") => {
-                Some("start a server with `stele serve`, or pass its address with --endpoint")
+                Some("start a server with `stele serve`, or pass its address with --server")
             }
             Code::Unavailable => Some("check that the server is running, then retry"),
             Code::NotFound => Some("`stele catalogue list` shows the existing catalogues"),

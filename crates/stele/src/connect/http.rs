@@ -10,82 +10,73 @@ use http::{Method, Request, Uri, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::address::{HTTP, with_scheme};
+use super::address::Service;
 use super::runtime;
+use super::server::{ServerArgs, Target};
 use super::tls::TlsFiles;
 
 /// The maximum size of a response.
 const RESPONSE_BYTES_MAX: usize = 1 << 20;
 
-#[derive(Args)]
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Server")]
 pub struct HttpServer {
-    /// HTTP address of the server: host:port, or https://host:port.
-    #[arg(long, value_name = "HOST:PORT", env = "STELE_HTTP", default_value = HTTP)]
-    http: String,
     #[command(flatten)]
-    tls: TlsFiles,
+    pub server: ServerArgs,
+    #[command(flatten)]
+    pub tls: TlsFiles,
 }
 
 impl HttpServer {
+    /// Finds the HTTP port.
+    pub fn target(&self) -> anyhow::Result<Target> {
+        let chosen = self.server.choose(&["STELE_HTTP"])?;
+        self.server.find(&chosen, Service::Http, &self.tls.or(chosen.context.as_ref()))
+    }
+
     /// Sends one request and returns the body of its response.
     pub fn request(&self, method: Method, path: &str, body: String) -> anyhow::Result<Bytes> {
-        runtime::run(self.send(method, path, body))
+        let chosen = self.server.choose(&["STELE_HTTP"])?;
+        let tls = self.tls.or(chosen.context.as_ref());
+        let target = self.server.find(&chosen, Service::Http, &tls)?;
+        runtime::run(send(&target, &tls, method, path, body))
     }
+}
 
-    async fn send(&self, method: Method, path: &str, body: String) -> anyhow::Result<Bytes> {
-        let address = with_scheme(&self.http, false);
-        let uri: Uri = format!("{}{path}", address.trim_end_matches('/'))
-            .parse()
-            .with_context(|| format!("--http {}", self.http))?;
-        let secure = uri.scheme_str() == Some("https");
-        let host = uri.host().unwrap_or_default();
-        let bare = host.trim_start_matches('[').trim_end_matches(']').to_string();
-        let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        let authority = uri.authority().map(ToString::to_string).unwrap_or_default();
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(header::HOST, authority)
-            .body(body)?;
-        let stream = TcpStream::connect((&*bare, port)).await.with_context(|| {
-            format!(
-                "cannot reach {}: start a server with `stele serve`, or pass its address with --http",
-                self.http
-            )
-        })?;
-        if !secure {
-            return exchange(stream, request).await;
-        }
-        let connector = TlsConnector::from(Arc::new(self.tls_config()?));
-        let name = ServerName::try_from(bare).with_context(|| format!("--http {}", self.http))?;
-        exchange(connector.connect(name, stream).await?, request).await
+async fn send(
+    target: &Target,
+    tls: &TlsFiles,
+    method: Method,
+    path: &str,
+    body: String,
+) -> anyhow::Result<Bytes> {
+    let uri: Uri = format!("{}{path}", target.url()).parse().context("invalid address")?;
+    let host = uri.host().unwrap_or_default();
+    let bare = host.trim_start_matches('[').trim_end_matches(']').to_string();
+    let port = uri.port_u16().unwrap_or(Service::Http.default_port());
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::HOST, &target.authority)
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(body)?;
+    let stream = TcpStream::connect((&*bare, port)).await.with_context(|| {
+        format!(
+            "cannot reach {}: start a server with `stele serve`, or pass its address with --server",
+            target.endpoint()
+        )
+    })?;
+    if !target.secure {
+        return exchange(stream, request).await;
     }
-
-    fn tls_config(&self) -> anyhow::Result<ClientConfig> {
-        let files = self.tls.read()?;
-        let ca = files.ca.context("pass the certificate authority of the server with --tls-ca")?;
-        let mut roots = RootCertStore::empty();
-        for authority in CertificateDer::pem_slice_iter(&ca) {
-            roots.add(authority.context("--tls-ca")?).context("--tls-ca")?;
-        }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots);
-        let Some((certificate, key)) = files.identity else {
-            return Ok(config.with_no_client_auth());
-        };
-        let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&certificate).collect();
-        let key = PrivateKeyDer::from_pem_slice(key.expose()).context("--tls-key")?;
-        Ok(config.with_client_auth_cert(chain.context("--tls-cert")?, key)?)
-    }
+    let connector = TlsConnector::from(Arc::new(tls.client_config()?));
+    let name = ServerName::try_from(bare).context("invalid host name")?;
+    exchange(connector.connect(name, stream).await?, request).await
 }
 
 /// Sends one request and reads the response.

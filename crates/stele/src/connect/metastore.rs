@@ -4,17 +4,17 @@ use clap::Args;
 use stele_metastore::client::{Client, Error};
 use tonic::Code;
 
-use super::address::{METASTORE, with_scheme};
+use super::address::Service;
 use super::hint::{Hint, with_hint};
 use super::runtime;
+use super::server::ServerArgs;
 use super::tls::TlsFiles;
 
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Server")]
 pub struct MetastoreServer {
-    /// Address of the metastore: host:port, or https://host:port for TLS.
-    #[arg(long, env = "STELE_METASTORE", hide_env_values = true, default_value = METASTORE)]
-    endpoint: String,
+    #[command(flatten)]
+    server: ServerArgs,
     /// User of the metastore, as NAME:PASSWORD; needed if it checks callers.
     #[arg(long = "as", value_name = "USER", env = "STELE_METASTORE_USER", hide_env_values = true)]
     user: Option<String>,
@@ -29,19 +29,20 @@ impl MetastoreServer {
     }
 
     async fn connect(&self) -> anyhow::Result<Client> {
-        // Giving certificates implies TLS.
-        let address = with_scheme(&self.endpoint, self.tls.is_given());
-        let tls = match address.starts_with("https://") {
-            true => Some(self.tls.read()?.config()),
-            false if self.tls.is_given() => {
+        let chosen = self.server.choose(&["STELE_METASTORE"])?;
+        let files = self.tls.or(chosen.context.as_ref());
+        let target = self.server.find(&chosen, Service::Metastore, &files)?;
+        let tls = match target.secure {
+            true => Some(files.read()?.config()),
+            false if files.is_given() => {
                 anyhow::bail!(
-                    "--endpoint {address} is plain text, but TLS certificates are given: use \
-                     https://"
+                    "--server {} is plain text, but TLS certificates are given: use https://",
+                    target.url()
                 )
             }
             false => None,
         };
-        let client = Client::connect_with(&address, tls).await?;
+        let client = Client::connect_with(&target.url(), tls).await?;
         let Some(user) = &self.user else { return Ok(client) };
         let (name, password) = user.split_once(':').ok_or_else(|| {
             anyhow::anyhow!("invalid user: use --as NAME:PASSWORD, or STELE_METASTORE_USER")

@@ -5,13 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use stele_grpc::Tls;
 use stele_mounttable::Error;
 use stele_mounttable::client::{Credentials, Namespace, Options};
 use tonic::Code;
 
-use super::address::ENDPOINT;
+use super::address::Service;
 use super::hint::{Hint, with_hint};
 use super::runtime::{block_on, threads};
+use super::server::ServerArgs;
 use super::tls::TlsFiles;
 use crate::private::read_secret_text;
 
@@ -21,16 +23,8 @@ const THREADS: usize = 2;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Server")]
 pub struct NameServer {
-    /// Root mounttables: host:port, separated by commas.
-    #[arg(
-        long,
-        value_name = "HOST:PORT",
-        env = "STELE_NAMES",
-        hide_env_values = true,
-        value_delimiter = ',',
-        default_value = ENDPOINT
-    )]
-    root: Vec<String>,
+    #[command(flatten)]
+    server: ServerArgs,
     /// File that contains the token to present.
     #[arg(long, value_name = "FILE", env = "STELE_NAMES_TOKEN_FILE", hide_env_values = true)]
     token_file: Option<PathBuf>,
@@ -62,20 +56,26 @@ impl NameServer {
     }
 
     pub fn namespace(&self) -> anyhow::Result<Arc<Namespace>> {
-        let roots = self.root.iter().map(|root| format!("/{}", root.trim_start_matches('/')));
-        let namespace = Namespace::new(roots, self.options()?).map_err(with_hint)?;
+        let chosen = self.server.choose(&["STELE_NAMES", "STELE_ENDPOINT"])?;
+        let files = self.tls_files.or(chosen.context.as_ref());
+        let roots = self.server.find_all(&chosen, Service::Grpc, &files)?;
+        let secure = self.tls || files.is_given() || roots.iter().all(|root| root.secure);
+        let tls = secure.then(|| files.read()).transpose()?;
+        let roots = roots.iter().map(|root| format!("/{}", root.authority));
+        let namespace = Namespace::new(roots, self.options(tls)?).map_err(with_hint)?;
         Ok(Arc::new(namespace))
     }
 
     /// Returns the addresses of the roots.
-    pub fn roots(&self) -> impl Iterator<Item = &str> {
-        self.root.iter().map(|root| root.trim_start_matches('/'))
+    pub fn roots(&self) -> anyhow::Result<Vec<String>> {
+        let chosen = self.server.choose(&["STELE_NAMES", "STELE_ENDPOINT"])?;
+        let files = self.tls_files.or(chosen.context.as_ref());
+        let roots = self.server.find_all(&chosen, Service::Grpc, &files)?;
+        Ok(roots.into_iter().map(|root| root.authority).collect())
     }
 
-    fn options(&self) -> anyhow::Result<Options> {
+    fn options(&self, tls: Option<Tls>) -> anyhow::Result<Options> {
         let token = self.token_file.as_deref().map(read_secret_text).transpose()?;
-        let speaks_tls = self.tls || self.tls_files.is_given();
-        let tls = speaks_tls.then(|| self.tls_files.read()).transpose()?;
         Ok(Options {
             credentials: Credentials {
                 token,
@@ -97,7 +97,7 @@ impl Hint for Error {
     fn hint(&self) -> Option<&'static str> {
         match (self, self.code()) {
             (Error::Unreachable { .. }, _) => {
-                Some("start a server with `stele serve`, or pass its address with --root")
+                Some("start a server with `stele serve`, or pass its address with --server")
             }
             (_, Code::PermissionDenied | Code::Unauthenticated) => Some(
                 "`stele name acl get` shows the permissions; authenticate with --token-file or \

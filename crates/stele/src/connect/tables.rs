@@ -5,9 +5,10 @@ use anyhow::ensure;
 use stele_tables_api::Client;
 use tonic::{Code, Status};
 
-use super::bigtable::{BigtableServer, GOOGLE};
+use super::bigtable::BigtableServer;
 use super::hint::{Hint, with_hint};
 use super::runtime;
+use super::server::GOOGLE;
 
 /// An error of the administration of tablets.
 pub struct TabletsError(pub Status);
@@ -19,9 +20,9 @@ impl BigtableServer {
         work: impl AsyncFnOnce(Client) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         ensure!(
-            self.endpoint() != GOOGLE,
+            self.chosen()?.typed != GOOGLE,
             "Cloud Bigtable does not show its tablets: pass the address of a `stele serve` with \
-             --endpoint"
+             --server"
         );
         let options = self.options()?;
         runtime::run(async {
@@ -52,7 +53,7 @@ impl Hint for TabletsError {
     fn hint(&self) -> Option<&'static str> {
         match self.0.code() {
             Code::Unavailable if self.0.message().starts_with("cannot reach") => {
-                Some("start a server with `stele serve`, or pass its address with --endpoint")
+                Some("start a server with `stele serve`, or pass its address with --server")
             }
             Code::Unavailable => Some("check that the server is running, then retry"),
             Code::DeadlineExceeded => Some("allow more time with --timeout"),

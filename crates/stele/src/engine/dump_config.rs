@@ -16,7 +16,7 @@ use stele_tables_api::proto::{
 
 use super::damage::{files, open};
 use crate::Outcome;
-use crate::output::{bytes, count, json_line, text, things};
+use crate::output::{ascii as text, bytes, count, json_line, things};
 use crate::rows::put_bytes;
 
 pub fn run(dir: &Path, json: bool) -> anyhow::Result<Outcome> {

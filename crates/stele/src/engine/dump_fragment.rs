@@ -10,7 +10,7 @@ use stele_engine::verify::{EntryInfo, FragmentDump};
 
 use super::damage::{Damage, files, open};
 use crate::Outcome;
-use crate::output::{bytes, count, json_line, preview, table, text, things};
+use crate::output::{ascii as text, bytes, count, json_line, preview, table, things};
 
 pub fn run(path: &Path, cells: bool, json: bool) -> anyhow::Result<Outcome> {
     let opened = open(FragmentDump::open(&files(), path)).context("cannot dump the fragment")?;

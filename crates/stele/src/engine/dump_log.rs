@@ -11,7 +11,7 @@ use stele_engine::verify::{LogDump, LogLine, MutationInfo};
 
 use super::damage::{Damage, files, open};
 use crate::Outcome;
-use crate::output::{json_line, preview, text};
+use crate::output::{ascii as text, json_line, preview};
 
 pub fn run(path: &Path, cells: bool, json: bool) -> anyhow::Result<Outcome> {
     let opened = open(LogDump::open(&files(), path)).context("cannot dump the log")?;

@@ -114,14 +114,14 @@ impl Stress {
         if self.mounts == 0 || self.concurrency == 0 || self.connections == 0 {
             bail!("--mounts, --concurrency and --connections must be at least 1");
         }
-        let roots: Vec<&str> = self.name_server.roots().collect();
+        let roots = self.name_server.roots()?;
         let mut channels = Vec::new();
         for root in roots.iter().cycle().take(self.connections.max(roots.len())) {
             let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{root}"))?;
             let channel = endpoint.tcp_nodelay(true).connect().await;
             channels.push(channel.with_context(|| format!("connecting to {root}"))?);
         }
-        let host = self.bigtable.as_deref().or(roots.first().copied()).unwrap_or_default();
+        let host = self.bigtable.as_ref().or(roots.first()).map(String::as_str).unwrap_or_default();
         let mut options = BigtableOptions::new(host, PROJECT, INSTANCE);
         options.channels = self.connections;
         let rows = Client::connect(options).await?;

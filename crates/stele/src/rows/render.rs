@@ -21,11 +21,18 @@ pub struct Form {
     /// Print keys, qualifiers and values in hex.
     #[arg(long, conflicts_with = "json")]
     pub hex: bool,
+    /// Print bytes that are not ASCII as \xNN.
+    #[arg(long, conflicts_with_all = ["json", "hex"])]
+    pub ascii: bool,
 }
 
 impl Form {
     pub fn notation(self) -> Notation {
-        if self.hex { Notation::Hex } else { Notation::Text }
+        match (self.hex, self.ascii) {
+            (true, _) => Notation::Hex,
+            (false, true) => Notation::Ascii,
+            (false, false) => Notation::Text,
+        }
     }
 }
 
@@ -112,7 +119,7 @@ mod tests {
 
     fn printed(json: bool, hex: bool) -> String {
         let mut out = Vec::new();
-        let mut printer = Printer::new(&mut out, Form { json, hex });
+        let mut printer = Printer::new(&mut out, Form { json, hex, ascii: false });
         printer.row(&row()).unwrap();
         printer.end().unwrap();
         String::from_utf8(out).unwrap()
@@ -123,7 +130,7 @@ mod tests {
         assert_eq!(
             printed(false, false),
             "k\\n\n  \
-             f:name  1970-01-01T00:00:01.000000Z  J\\xc3\\xb6rg  #new\n  \
+             f:name  1970-01-01T00:00:01.000000Z  J\u{f6}rg  #new\n  \
              f:\\x00  1970-01-01T00:00:01.000000Z  \\xff\n  \
              f:      1970-01-01T00:00:01.000000Z\n"
         );

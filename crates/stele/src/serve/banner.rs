@@ -1,7 +1,7 @@
 //! The readiness message of a server: a few lines for people and exactly one for
 //! programs.
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 
 use serde_json::json;
@@ -26,7 +26,11 @@ pub fn print_ready(audience: Audience, info: &ServerInfo, memory: Size) {
     let printed = match audience {
         Audience::Everybody => {
             let _ = io::stderr().lock().write_all(banner(info, memory).as_bytes());
-            writeln!(out, "{}", readiness(info))
+            // A person has read the banner; the line is for programs.
+            match out.is_terminal() {
+                true => Ok(()),
+                false => writeln!(out, "{}", readiness(info)),
+            }
         }
         Audience::EmulatorClients => match info.grpc {
             Some(address) => writeln!(out, "Cloud Bigtable emulator running on {address}"),
@@ -59,7 +63,7 @@ fn banner(info: &ServerInfo, memory: Size) -> String {
     }
     if let Some(address) = info.http {
         let scheme = if info.tls { "https" } else { "http" };
-        lines.push(format!("  HTTP    {scheme}://{address}/  status, /traces, /health, /metrics"));
+        lines.push(format!("  HTTP    {scheme}://{address}/  console, /traces, /health, /metrics"));
     }
     if let Some(address) = info.dns {
         lines.push(format!("  DNS     {address}  names"));
@@ -84,12 +88,25 @@ fn banner(info: &ServerInfo, memory: Size) -> String {
         let rules = things(rules as u64, "rule");
         lines.push(format!("  Faults are injected on purpose ({rules}): see stele inject."));
     }
-    if let Some(address) = info.grpc {
+    if let Some(export) = export(info) {
         lines.push(String::new());
-        lines.push(format!("  export BIGTABLE_EMULATOR_HOST={}", reachable(address)));
+        lines.push(format!("  export {export}"));
     }
     lines.push(String::new());
     lines.join("\n") + "\n"
+}
+
+/// Returns the one variable that leads clients to this server. Google's clients and all
+/// commands of Stele honour the emulator's; it cannot say that a server uses TLS.
+fn export(info: &ServerInfo) -> Option<String> {
+    let scheme = if info.tls { "https://" } else { "" };
+    match info.grpc {
+        Some(grpc) if !info.tls => Some(format!("BIGTABLE_EMULATOR_HOST={}", reachable(grpc))),
+        grpc => {
+            let address = grpc.or(info.http).or(info.metastore)?;
+            Some(format!("STELE_SERVER={scheme}{}", reachable(address)))
+        }
+    }
 }
 
 /// Returns a warning about who can access ports that other machines reach.
@@ -148,6 +165,13 @@ mod tests {
         assert!(open.contains("=127.0.0.1:1\n") && open.contains("without TLS"), "{open}");
         let tls = ServerInfo { tls: true, ..info("0.0.0.0:1") };
         let encrypted = banner(&tls, Size(1 << 30));
+        assert!(encrypted.contains("export STELE_SERVER=https://127.0.0.1:1\n"), "{encrypted}");
+        let metastore = ServerInfo {
+            grpc: None,
+            metastore: Some("[::]:7".parse().unwrap()),
+            ..info("0.0.0.0:1")
+        };
+        assert_eq!(export(&metastore).unwrap(), "STELE_SERVER=[::1]:7");
         assert!(encrypted.contains("without authentication"), "{encrypted}");
         let certified = banner(&ServerInfo { client_certificates: true, ..tls }, Size(1 << 30));
         assert!(certified.contains("anyone with a certificate"), "{certified}");

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, Uri};
@@ -17,6 +17,7 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
 use rustls::pki_types::CertificateDer;
+use stele_console::SlowCall;
 use stele_grpc::memory::CallMemory;
 use stele_grpc::{ResponseFuture, Services, offload, respond_now};
 use stele_metastore::etcd;
@@ -37,6 +38,8 @@ use super::stream;
 
 /// Calls that take longer are logged.
 const SLOW: Duration = Duration::from_secs(1);
+/// Calls that take longer are shown in the console.
+const SHOWN: Duration = Duration::from_millis(100);
 /// Larger frames are handed over in pieces, to detect that a slow client is still
 /// reading.
 const PIECE_BYTES: usize = 512 << 10;
@@ -314,6 +317,8 @@ struct Record {
     started: Instant,
     memory: CallMemory,
     sent_bytes: u64,
+    /// When the first message of the response was ready.
+    first_message: Option<Instant>,
     /// The status of the call. A call that ends without one was cancelled.
     code: Option<Code>,
 }
@@ -334,6 +339,7 @@ impl Record {
             started: Instant::now(),
             memory: CallMemory::new(&metrics.memory),
             sent_bytes: 0,
+            first_message: None,
             code: None,
         }
     }
@@ -380,9 +386,28 @@ impl Record {
         }
     }
 
+    fn slow_call(&self, code: Code, took: Duration) -> SlowCall {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        SlowCall {
+            at_millis: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+            method: self.path().to_string(),
+            code: format!("{code:?}"),
+            total_micros: micros(took),
+            first_message_micros: self.first_message.map(|at| micros(at - self.started)),
+            received_bytes: self.memory.received(),
+            sent_bytes: self.sent_bytes,
+        }
+    }
+
     fn record_sent(&mut self, frame: &Frame<Bytes>) {
         match (frame.data_ref(), frame.trailers_ref()) {
-            (Some(data), _) => self.sent_bytes += data.len() as u64,
+            (Some(data), _) => {
+                if self.sent_bytes == 0 {
+                    self.first_message = Some(Instant::now());
+                }
+                self.sent_bytes += data.len() as u64;
+            }
             (_, Some(trailers)) => self.code = code(trailers),
             _ => {}
         }
@@ -405,6 +430,9 @@ impl Drop for Record {
         method.ended(code, took, received, self.sent_bytes);
         if self.awaited {
             self.metrics.in_flight.fetch_sub(1, Ordering::Relaxed);
+        }
+        if took >= SHOWN && self.awaited {
+            self.metrics.slow_calls.add(self.slow_call(code, took));
         }
         if code != Code::Ok || took >= SLOW {
             let path = self.path();

@@ -51,6 +51,8 @@ const SEND_BUFFER_BYTES: usize = 512 << 10;
 
 /// The first byte of a TLS connection, which no HTTP connection starts with.
 const TLS_HANDSHAKE: u8 = 0x16;
+/// The first byte of a GET over HTTP/1.1, which no HTTP/2 connection starts with.
+const HTTP1_GET: u8 = b'G';
 
 /// The protocol of a port's connections.
 #[derive(Clone)]
@@ -108,6 +110,14 @@ impl Protocol {
         }
     }
 
+    /// Replaces gRPC by the pages for HTTP/1.1 if the client speaks that.
+    fn or_http1(self, pages: Option<Pages>, speaks_http1: bool) -> Protocol {
+        match (self, pages.filter(|_| speaks_http1)) {
+            (Protocol::Grpc(_), Some(pages)) => Protocol::Http(pages),
+            (protocol, _) => protocol,
+        }
+    }
+
     /// Attaches the client's address, for the pages and calls that need it.
     fn with_peer(self, address: SocketAddr) -> Protocol {
         match self {
@@ -132,6 +142,8 @@ pub struct Acceptor {
     /// Whether connections without TLS are accepted beside those with it.
     pub plain_text: bool,
     pub protocol: Protocol,
+    /// What a port for gRPC answers to HTTP/1.1.
+    pub http1: Option<Pages>,
     pub counters: &'static Connections,
     pub metrics: &'static Metrics,
     pub phases: &'static Phases,
@@ -146,10 +158,11 @@ impl Acceptor {
         while let Some((connection, permit)) = self.next().await {
             let open = self.counters.open();
             let (protocol, plain_text) = (self.protocol.clone(), self.plain_text);
+            let http1 = self.http1.clone();
             let tls = self.tls.clone();
             let shared = Shared { phases: self.phases, streams: Streams { metrics: self.metrics } };
             self.tasks.spawn(async move {
-                let served = serve(connection, protocol, tls, plain_text, shared);
+                let served = serve(connection, protocol, http1, tls, plain_text, shared);
                 let served = shared.phases.closing.run_until_cancelled(served);
                 if let Some(Err(error)) = served.await {
                     // Clients disconnect all the time, so this is logged only at debug
@@ -197,6 +210,7 @@ struct Shared {
 async fn serve(
     connection: TcpStream,
     protocol: Protocol,
+    http1: Option<Pages>,
     tls: Option<TlsAcceptor>,
     plain_text: bool,
     shared: Shared,
@@ -211,12 +225,17 @@ async fn serve(
         return Ok(());
     }
     match tls.filter(|_| !plain_text || first[0] == TLS_HANDSHAKE) {
-        None => serve_plain(connection, protocol, shared).await,
+        None => {
+            let protocol = protocol.or_http1(http1, first[0] == HTTP1_GET);
+            serve_plain(connection, protocol, shared).await
+        }
         Some(tls) => {
             let handshake = Box::pin(timeout(timeouts().handshake, tls.accept(connection)));
             let secured = handshake.await??;
             let presented = secured.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+            let chosen = secured.get_ref().1.alpn_protocol() == Some(b"http/1.1");
             let protocol = protocol.with_certificate(presented.cloned());
+            let protocol = protocol.or_http1(http1, chosen);
             serve_plain(secured, protocol, shared).await
         }
     }

@@ -1,18 +1,17 @@
-//! The HTTP port: health, metrics and a status page.
+//! The HTTP port: health and metrics. The `console` and the traces join it in `server`.
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, Uri, header};
-use axum::response::{Html, IntoResponse};
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
 use axum::routing::get;
 
 use super::health::{Components, Failure};
 use super::inject::Injector;
 use super::metrics::{self, Metrics};
-use super::status::{self, ServerInfo};
-use super::tablets_page;
+use super::status::ServerInfo;
 
 /// The state that the pages show.
 #[derive(Clone)]
@@ -25,10 +24,8 @@ pub struct PageState {
 
 pub fn router(state: PageState) -> Router {
     Router::new()
-        .route("/", get(status_page))
         .route("/health", get(health))
         .route("/metrics", get(metrics_page))
-        .route(tablets_page::ROUTE, get(tablets))
         .with_state(state)
 }
 
@@ -77,17 +74,6 @@ async fn metrics_page(State(state): State<PageState>) -> impl IntoResponse {
         text += &of_objects.into_string();
     }
     ([(header::CONTENT_TYPE, stele_metrics::CONTENT_TYPE)], text)
-}
-
-async fn status_page(State(state): State<PageState>) -> impl IntoResponse {
-    Html(status::page(&state))
-}
-
-async fn tablets(State(state): State<PageState>, uri: Uri) -> impl IntoResponse {
-    match tablets_page::page(&state.components.store, uri.path()) {
-        Some(page) => Html(page).into_response(),
-        None => (StatusCode::NOT_FOUND, "table not found\n").into_response(),
-    }
 }
 
 #[cfg(test)]

@@ -58,9 +58,9 @@ impl ListeningPort {
 
 impl Ports {
     pub async fn bind(settings: &EffectiveSettings) -> anyhow::Result<Ports> {
-        let grpc = bind(settings, settings.grpc_port, "--grpc-port", &[b"h2"]).await?;
-        let http = bind(settings, settings.http_port, "--http-port", &[b"http/1.1"]).await?;
         let either: [&[u8]; 2] = [b"h2", b"http/1.1"];
+        let grpc = bind(settings, settings.grpc_port, "--grpc-port", &either).await?;
+        let http = bind(settings, settings.http_port, "--http-port", &[b"http/1.1"]).await?;
         let mut metastore =
             bind(settings, settings.metastore_port, "--metastore-port", &either).await?;
         if let Some(port) = &mut metastore {

@@ -1,10 +1,11 @@
 //! The server's log: on standard error, as text or as JSON.
 
 use std::env;
-use std::io::{self, IsTerminal};
+use std::io;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use super::settings::LogFormat;
 
@@ -16,23 +17,33 @@ const NOISY: [&str; 2] = ["openraft", "hickory_server"];
 /// Starts logging. `filter` overrides `RUST_LOG`.
 pub fn start(filter: Option<&str>, format: LogFormat) -> anyhow::Result<()> {
     let filter = match filter {
-        Some(filter) => EnvFilter::try_new(with_quiet_libraries(filter)).with_context(|| {
-            format!("invalid --log {filter}: use a level such as info, debug or warn, or a filter")
-        })?,
+        Some(filter) => parse(filter)?,
         None => env::var(EnvFilter::DEFAULT_ENV)
             .ok()
             .and_then(|filter| EnvFilter::try_new(with_quiet_libraries(&filter)).ok())
             .unwrap_or_else(|| EnvFilter::new(with_quiet_libraries(DEFAULT))),
     };
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal());
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     match format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().flatten_event(true).init(),
     }
     Ok(())
+}
+
+/// Parses `--log`. A word that is no level would be taken for the name of a module, and
+/// nothing would be logged.
+fn parse(filter: &str) -> anyhow::Result<EnvFilter> {
+    let invalid = || {
+        format!(
+            "invalid --log {filter}: use error, warn, info, debug, trace or off, or a filter such as info,stele=debug"
+        )
+    };
+    let is_word = filter.chars().all(char::is_alphanumeric);
+    if is_word && filter.parse::<LevelFilter>().is_err() {
+        bail!(invalid());
+    }
+    EnvFilter::try_new(with_quiet_libraries(filter)).with_context(invalid)
 }
 
 /// Limits the noisy libraries to warnings, unless the filter names them.
@@ -44,6 +55,16 @@ fn with_quiet_libraries(filter: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_word_that_is_no_level_is_refused() {
+        for fine in ["info", "DEBUG", "off", "info,openraft=debug", "stele::audit"] {
+            assert!(parse(fine).is_ok(), "{fine}");
+        }
+        for wrong in ["verbose", "=nonsense=["] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn the_talkative_are_heard_when_they_are_named() {

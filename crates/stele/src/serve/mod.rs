@@ -7,13 +7,14 @@
 //! memory as they arrive (`request`), it is counted and bounded (`call`, `limits`,
 //! `metrics`), carries the name in its client's certificate (`common_name`), and one of the `services` answers it (`definitions` changes locality groups); some only to an `operator`. Shutdown
 //! (`shutdown`): calls finish and the store is closed. People see the state of the server
-//! on pages (`http`, `status`, `tablets_page`). Expired backups and deleted tables are
+//! in the `console` and on plain pages (`http`); every port describes all (`ports_page`). Expired backups and deleted tables are
 //! removed in the background (`expiry`), and schemas are checked (`schema_check`).
 
 mod banner;
 mod call;
 mod common_name;
 mod connections;
+mod console;
 mod data_dir;
 mod definitions;
 mod disk;
@@ -38,6 +39,7 @@ mod object_store;
 mod operator;
 mod outgoing;
 mod peers;
+mod ports_page;
 mod process;
 mod request;
 mod resident;
@@ -50,7 +52,6 @@ mod shutdown;
 mod sites;
 mod status;
 mod stream;
-mod tablets_page;
 mod timeouts;
 mod tls;
 mod upload;

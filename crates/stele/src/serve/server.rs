@@ -15,6 +15,7 @@ use tokio_util::task::TaskTracker;
 
 use super::call::Calls;
 use super::connections::{Acceptor, Pages, Protocol};
+use super::console;
 use super::expiry;
 use super::health::{Components, Reporters};
 use super::http::{self, PageState};
@@ -25,6 +26,7 @@ use super::metastore::{Both, Metastore};
 use super::metrics::{Connections, Metrics};
 use super::names::{self, DnsPort};
 use super::object_store::ObjectStore;
+use super::ports_page;
 use super::schema_check;
 use super::services;
 use super::settings::EffectiveSettings;
@@ -80,26 +82,46 @@ impl Server {
         {
             tasks.spawn(objects.collect_every(interval, store.clone(), phases));
         }
-        let state =
-            PageState { components: components.clone(), metrics, info, injector: injector.clone() };
+        let describe = |this| ports_page::router(&info, this);
+        let state = PageState {
+            components: components.clone(),
+            metrics,
+            info: info.clone(),
+            injector: injector.clone(),
+        };
         let with_faults = |services: Services| match injector.clone() {
             Some(injector) => services.with_intercept(injector),
             None => services,
         };
+        let metastore_services = match &metastore {
+            Some(metastore) => Some(metastore.services().await),
+            None => None,
+        };
+        let console = console::start(
+            &state,
+            settings.console,
+            grpc.clone(),
+            metastore_services.as_ref().map(|(services, _)| services.clone()),
+            &tasks,
+        );
         let grpc = Protocol::Grpc(Calls::new(with_faults(grpc), metrics, phases));
         let sites = Arc::new(settings.sites()?);
+        let http1 = Pages { router: sites.guard(ports_page::of_grpc(&info)), metrics };
         let router = http::router(state).merge(inject::router(injector.clone()));
+        let router = router.merge(describe("http")).merge(console.unwrap_or_default());
         let router = sites.guard(router.merge(services::traces(&api, shares.traces)));
         let http = Protocol::Http(Pages { router, metrics });
         let permits = Arc::new(Semaphore::new(listen::connections_max()));
         let mut served = vec![(ports.grpc, grpc, &metrics.grpc), (ports.http, http, &metrics.http)];
         let mut health = Reporters { tables: reporter, metastore: None };
-        if let Some(metastore) = &metastore {
-            let (services, reporter) = metastore.services().await;
+        if let Some(metastore) = &metastore
+            && let Some((services, reporter)) = metastore_services
+        {
             health.metastore = Some(reporter);
             let calls = Calls::new(with_faults(services), metrics, phases);
             let json = JsonCalls { metrics, phases };
             let router = metastore.pages().layer(from_fn_with_state(json, json_call::serve));
+            let router = describe("metastore").merge(router);
             let pages = Pages { router: sites.guard(router), metrics };
             let both = Protocol::Both(Both { calls, pages });
             served.push((ports.metastore, both, &metrics.metastore));
@@ -110,7 +132,7 @@ impl Server {
         let server = Server { store, metastore, health, metrics, phases, tasks };
         for (port, protocol, counters) in served {
             if let Some(port) = port {
-                server.accept(port, &protocol, counters, &permits);
+                server.accept(port, (&protocol, &http1), counters, &permits);
             }
         }
         Ok(server)
@@ -120,7 +142,7 @@ impl Server {
     fn accept(
         &self,
         port: ListeningPort,
-        protocol: &Protocol,
+        (protocol, http1): (&Protocol, &Pages),
         counters: &'static Connections,
         permits: &Arc<Semaphore>,
     ) {
@@ -130,6 +152,7 @@ impl Server {
                 tls: port.tls.clone(),
                 plain_text: port.plain_text,
                 protocol: protocol.clone(),
+                http1: Some(http1.clone()),
                 counters,
                 metrics: self.metrics,
                 phases: self.phases,

@@ -65,7 +65,7 @@ impl Bisect {
         Ok(Outcome::Sound)
     }
 
-    /// Returns the change and its suspects. A trace that does not exist never changed.
+    /// Returns the change and its suspects; `None` if nothing changed.
     async fn find(
         &self,
         store: &Store,
@@ -73,10 +73,7 @@ impl Bisect {
     ) -> Result<Option<(Cause, Commits)>, Error> {
         let kind = if self.numbers { Kind::Numbers } else { Kind::Digests };
         let (good, bad) = (self.good.as_deref(), self.bad.as_deref());
-        let cause = match (Question { params, kind, good, bad }).run(store).await {
-            Err(Error::NotFound(_)) => None,
-            cause => cause?,
-        };
+        let cause = (Question { params, kind, good, bad }).run(store).await?;
         let Some(cause) = cause else { return Ok(None) };
         let (first, last) = cause.suspects().into_inner();
         let suspects = store.commits(first, last).await?;

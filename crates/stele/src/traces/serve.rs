@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
+use axum::response::Redirect;
+use axum::routing::get;
 use clap::Args;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -71,7 +73,9 @@ impl Serve {
             let listener = listener.with_context(|| format!("listening on {}", self.listen))?;
             println!("traces at http://{}/traces", listener.local_addr()?);
             let connections = Connections::default();
-            let pages = sites.guard(router(client));
+            // There is no console here for the link to it.
+            let front = get(async || Redirect::temporary("/traces"));
+            let pages = sites.guard(router(client).route("/", front));
             tokio::select! {
                 () = connections.accept(listener, pages) => {}
                 _ = terminate.recv() => {}

@@ -7,6 +7,7 @@ mod backups;
 mod catalogue;
 mod cluster;
 mod engine_tools;
+mod finding;
 mod manual;
 mod metastore_commands;
 mod names;

@@ -222,7 +222,7 @@ fn errors_say_what_happened_and_what_to_do() {
         (&["table", "create", "u", "--family", "f", "--family", "f"], "given twice"),
         (&["delete", "t", "--prefix", "", "--yes"], "--all"),
         (&["read", "t", "--creds", "no-such.json"], "no-such.json"),
-        (&["read", "t", "--endpoint", "host:port"], "invalid endpoint"),
+        (&["read", "t", "--server", "host:port"], "invalid address"),
         (&["read", "t", "--tls-ca", "no-such.pem"], "no-such.pem"),
     ] {
         let message = served.fails(args);
@@ -239,7 +239,7 @@ fn a_server_that_is_not_there_comes_with_advice() {
     let message = failure(&output);
     assert!(message.contains(&format!("cannot reach {address}")), "{message}");
     assert!(message.contains("start a server with `stele serve`"), "{message}");
-    assert!(message.contains("--endpoint"), "{message}");
+    assert!(message.contains("--server"), "{message}");
 }
 
 #[test]
@@ -299,6 +299,6 @@ fn every_command_explains_itself_with_examples() {
         let help = String::from_utf8(output.stdout).unwrap();
         assert_eq!(output.status.code(), Some(0), "{args:?}");
         assert!(help.contains("Example") && help.contains(&args.join(" ")), "{args:?}: {help}");
-        assert!(help.contains("--endpoint"), "{args:?}");
+        assert!(help.contains("--server"), "{args:?}");
     }
 }

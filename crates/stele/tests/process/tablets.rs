@@ -72,12 +72,12 @@ async fn tablets_are_shown_split_joined_and_compacted() {
     assert_eq!((&tablets[2]["files"], &tablets[2]["groups"][0]["runs"]), (&json!(1), &json!(1)));
     let joined = served.ok(&["table", "join", "t", "c\\x01"]);
     assert_eq!(joined, "joined the tablets of table t at row c\\x01\n");
-    let (page, metrics) = (served.0.get("/").1, served.0.get("/metrics").1);
-    let link = "<a href=\"/tablets/projects/p/instances/i/tables/t\">";
-    assert!(page.contains(link), "{page}");
-    let page = served.0.get("/tablets/projects/p/instances/i/tables/t");
-    assert!(page.0.contains("200") && page.1.contains("2 tablets"), "{page:?}");
-    assert!(served.0.get("/tablets/no").0.contains("404"));
+    let (page, metrics) = (served.0.get("/console/v1/tables").1, served.0.get("/metrics").1);
+    assert!(page.contains("\"projects/p/instances/i/tables/t\""), "{page}");
+    let page: Value =
+        serde_json::from_str(&served.0.get("/console/v1/table?table=p/i/t").1).unwrap();
+    assert_eq!(page["tablets_total"], json!(2), "{page}");
+    assert!(served.0.get("/console/v1/table?table=p/i/no").0.contains("404"));
     for line in [
         "stele_tablets{table=\"projects/p/instances/i/tables/t\"} 2",
         "stele_tablet_splits_total 2",
@@ -165,7 +165,7 @@ async fn errors_say_what_happened_and_what_to_do() {
         (&["table", "verify", "nope"], "not found; `stele table list` shows"),
         (&["table", "join", "t", "x"], "no two tablets meet at row \"x\"; `stele table tablets`"),
         (&["table", "split", "t", ""], "before its first row; `stele table tablets`"),
-        (&["table", "tablets", "t", "--endpoint", "google"], "pass the address of a `stele serve`"),
+        (&["table", "tablets", "t", "--server", "google"], "pass the address of a `stele serve`"),
         (&["table", "tablets", "projects/stele-system/instances/names/tables/x"], "reserved"),
     ] {
         let message = served.refuses(args);

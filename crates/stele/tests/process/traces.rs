@@ -183,6 +183,8 @@ fn a_repository_with_reports_answers_what_changed_when_and_where() {
     assert_eq!((&found["good"], &found["bad"]), (&140.into(), &150.into()));
     let same = ",class=lib,name=parses,os=linux,suite=unit,";
     assert_eq!(server.json(1, &["bisect", "ci", same])["changed"], false);
+    let missing = server.run(&["bisect", "ci", ",name=nosuch,"]);
+    assert_eq!(missing.status.code(), Some(2), "a typo is no stable trace");
 
     let diff = server.json(1, &["diff", "ci", &hashes[190], &hashes[210]]);
     assert_eq!((&diff["same"], diff["different"].as_array().unwrap().len()), (&2.into(), 1));

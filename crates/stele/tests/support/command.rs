@@ -3,7 +3,7 @@
 use std::process::{Command, Output, Stdio};
 
 /// Variables that would change what a command does.
-const VARIABLES: [&str; 7] = [
+const VARIABLES: [&str; 11] = [
     "RUST_LOG",
     "BIGTABLE_EMULATOR_HOST",
     "STELE_ENDPOINT",
@@ -11,6 +11,10 @@ const VARIABLES: [&str; 7] = [
     "STELE_PROJECT",
     "STELE_INSTANCE",
     "STELE_NAMES",
+    "STELE_METASTORE",
+    "STELE_HTTP",
+    "STELE_SERVER",
+    "STELE_CONTEXT",
 ];
 
 /// Returns a command of the binary without standard input.
@@ -19,6 +23,8 @@ pub fn command(args: &[&str]) -> Command {
     VARIABLES.iter().for_each(|name| {
         command.env_remove(name);
     });
+    // Contexts of whoever runs the tests.
+    command.env("XDG_CONFIG_HOME", "/nonexistent");
     // Servers that run side by side cannot share a port.
     command.env("STELE_METASTORE_PORT", "off").env("STELE_DNS_PORT", "off");
     command.args(args).stdin(Stdio::null());

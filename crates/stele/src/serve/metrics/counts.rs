@@ -1,8 +1,10 @@
 //! The counts of a server.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
+use stele_console::SlowCalls;
 use stele_grpc::memory::CallPools;
 
 use super::{Connections, Methods};
@@ -15,6 +17,7 @@ pub struct Metrics {
     pub memory: CallPools,
     /// Streams that were reset because their clients did not read.
     pub streams_stalled: AtomicU64,
+    pub slow_calls: Arc<SlowCalls>,
     pub grpc: Connections,
     pub http: Connections,
     pub metastore: Connections,
@@ -28,6 +31,7 @@ impl Metrics {
             in_flight: AtomicU64::new(0),
             memory,
             streams_stalled: AtomicU64::new(0),
+            slow_calls: Arc::default(),
             grpc: Connections::default(),
             http: Connections::default(),
             metastore: Connections::default(),

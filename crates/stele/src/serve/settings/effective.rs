@@ -11,7 +11,7 @@ use super::super::metastore::MetastoreSettings;
 use super::super::names::NameSettings;
 use super::super::sites::Sites;
 use super::super::tls;
-use super::sources::{Flags, LogFormat, PartialSettings};
+use super::sources::{ConsoleMode, Flags, LogFormat, PartialSettings};
 use super::values::{Port, Size, TimeSpan};
 
 const DATA_DIR: &str = "stele-data";
@@ -74,6 +74,8 @@ pub struct EffectiveSettings {
     pub tls: Option<Tls>,
     pub allowed_hosts: Vec<String>,
     pub cors_origins: Vec<String>,
+    /// `None` means that the address of the HTTP port decides.
+    pub console: Option<ConsoleMode>,
     /// The rules of fault injection and their seed; `None` disables injection.
     pub inject: Option<(Vec<String>, u64)>,
     pub log: Option<String>,
@@ -133,6 +135,7 @@ impl EffectiveSettings {
             tls: tls(given.tls_cert, given.tls_key, given.tls_client_ca)?,
             allowed_hosts: given.allowed_host.unwrap_or_default(),
             cors_origins: given.cors_origin.unwrap_or_default(),
+            console: given.console,
             inject: given.inject.map(|rules| (rules, given.inject_seed.unwrap_or(0))),
             log: given.log,
             log_format: given.log_format.unwrap_or_default(),

@@ -8,5 +8,5 @@ mod sources;
 mod values;
 
 pub use effective::{Data, EffectiveSettings, StoreSettings, Tls};
-pub use sources::{ClusterState, Flags, LogFormat, PartialSettings, Section};
+pub use sources::{ClusterState, ConsoleMode, Flags, LogFormat, PartialSettings, Section};
 pub use values::{ClusterId, Port, Size, TimeSpan};

@@ -230,6 +230,10 @@ pub struct PartialSettings {
     /// commas
     #[arg(long, value_name = "ORIGINS", env = "STELE_CORS_ORIGIN", value_delimiter = ',')]
     pub cors_origin: Option<Vec<String>>,
+    /// What the console at / may do: write, read or off [default: write on loopback
+    /// addresses, read on others]
+    #[arg(long, value_name = "MODE", env = "STELE_CONSOLE")]
+    pub console: Option<ConsoleMode>,
     /// Delay or fail calls on purpose, as in "ReadRows:latency=50ms,unavailable=1%"; may
     /// be repeated; '' only enables `stele inject`
     #[arg(long, value_name = "RULE", env = "STELE_INJECT")]
@@ -279,6 +283,14 @@ pub enum LogFormat {
     #[default]
     Text,
     Json,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ConsoleMode {
+    Write,
+    Read,
+    Off,
 }
 
 impl PartialSettings {
@@ -352,6 +364,7 @@ impl PartialSettings {
             tls_client_ca,
             allowed_host,
             cors_origin,
+            console,
             inject,
             inject_seed,
             log,

@@ -48,7 +48,7 @@ async fn calls_fail_with_the_codes_and_shares_of_the_rules() {
         (&json!(rules[1]), &json!(200))
     );
     assert_eq!(list["rules"][0]["failed"], count(Code::Unavailable) + count(Code::Aborted));
-    assert!(server.get("/").1.contains("fault injection"), "the page says so");
+    assert!(server.get("/console/v1/overview").1.contains("Fault injection is on with 1 rule"));
     let failed = server.metric("stele_injected_faults_total{effect=\"error\"}");
     assert_eq!(failed, Some((count(Code::Unavailable) + count(Code::Aborted)) as f64));
     let printed = server.terminate().stderr;

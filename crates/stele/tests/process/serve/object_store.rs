@@ -138,7 +138,7 @@ async fn while_the_object_store_is_down_cached_reads_and_writes_go_on() {
     s3d.faults.down.store(false, SeqCst);
     stored.ok(&["table", "compact", "t"]);
     stored.check(100).await;
-    let page = stored.server.get("/").1;
+    let page = stored.server.get("/console/v1/overview").1;
     assert!(page.contains("s3://stele/p"), "{page}");
 }
 
