@@ -169,27 +169,8 @@ mod with_engine {
     }
 
     #[test]
-    fn wait_for_lease() {
-        let scenario = Scenario { strays: 60, ..engine(PAUSES) };
-        missed(scenario, |switches| switches.rules.wait_for_lease = false);
-    }
-
-    #[test]
-    fn seal_with_lease_gates_acks() {
-        missed(engine(PAUSES), |switches| {
-            switches.rules.seal = false;
-            switches.lease_gates_acks = false;
-        });
-    }
-
-    #[test]
     fn acks_in_order() {
         missed(engine(CRASHES), |switches| switches.rules.acks_in_order = false);
-    }
-
-    #[test]
-    fn floor_after_config() {
-        missed(engine(FLOORS), |switches| switches.rules.floor_after_config = false);
     }
 
     #[test]
@@ -208,11 +189,6 @@ mod with_engine {
     }
 
     #[test]
-    fn server_conditional() {
-        missed(engine(PAUSES), |switches| switches.rules.server_conditional = false);
-    }
-
-    #[test]
     fn recoverer_conditional() {
         let scenario = Scenario { rivals: 100, ..engine(PAUSES) };
         missed(scenario, |switches| switches.rules.recoverer_conditional = false);
@@ -221,28 +197,6 @@ mod with_engine {
     #[test]
     fn base_per_load() {
         missed(engine(MOVES), |switches| switches.rules.base_per_load = false);
-    }
-
-    /// Collections all the time.
-    const COLLECTIONS: Scenario =
-        Scenario { collections: 60, flushes: 60, crashes: 25, ..Scenario::ENGINE };
-
-    #[test]
-    fn log_gc_after_recovery() {
-        let scenario = Scenario { rivals: 80, ..COLLECTIONS };
-        missed(scenario, |switches| switches.rules.log_gc_after_recovery = false);
-    }
-
-    #[test]
-    fn list_before_scan() {
-        let violation = missed(COLLECTIONS, |switches| switches.rules.list_before_scan = false);
-        println!("{violation:?}");
-    }
-
-    #[test]
-    fn gc_respects_pending() {
-        let violation = missed(COLLECTIONS, |switches| switches.rules.gc_respects_pending = false);
-        println!("{violation:?}");
     }
 
     #[test]
