@@ -20,6 +20,11 @@ const BLESSING_URI: &str = "blessing:";
 #[derive(Clone, Debug)]
 pub struct PeerCertificate(pub CertificateDer<'static>);
 
+/// A caller that the server has identified already. An extension of a request; tokens and
+/// certificates are then not looked at.
+#[derive(Clone, Debug)]
+pub struct VerifiedCaller(pub Caller);
+
 /// Blessings by token.
 #[derive(Clone, Debug, Default)]
 pub struct Tokens(Arc<HashMap<Secret, Vec<String>>>);

@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 
 use crate::error::{Error, Result};
 use crate::fsck;
-use crate::identity::{PeerCertificate, Tokens};
+use crate::identity::{PeerCertificate, Tokens, VerifiedCaller};
 use crate::node::Flags;
 use crate::proto;
 use crate::proto::mounttable_server::{Mounttable as Service, MounttableServer};
@@ -52,9 +52,14 @@ impl Server {
     /// Authenticates the caller and computes its deadline, after the tables are ready.
     async fn call<T: Sync>(&self, request: &Request<T>, longest: Duration) -> Result<Call> {
         let by_transport = || Some(PeerCertificate(request.peer_certs()?.first()?.clone()));
-        let certificate =
-            request.extensions().get::<PeerCertificate>().cloned().or_else(by_transport);
-        let caller = self.tokens.caller(request.metadata(), certificate.as_ref())?;
+        let caller = match request.extensions().get::<VerifiedCaller>() {
+            Some(VerifiedCaller(caller)) => caller.clone(),
+            None => {
+                let certificate =
+                    request.extensions().get::<PeerCertificate>().cloned().or_else(by_transport);
+                self.tokens.caller(request.metadata(), certificate.as_ref())?
+            }
+        };
         let requested = stele_grpc::timeout(request.metadata().as_ref());
         let time = requested.unwrap_or(longest).min(DEADLINE_MAX);
         let deadline = Instant::now() + time;

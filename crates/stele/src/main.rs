@@ -8,6 +8,7 @@
 //! | `resources` | `instance`, `profile`, `backup`, `view`: any Bigtable |
 //! | `transfer`, `demo` | `import`, `export`; `demo`: tables with data to look at |
 //! | `catalogue`, `name`, `traces`, `metastore` | the commands of each service |
+//! | `auth` | `auth`: tokens, keys and roles, and questions about them |
 //! | `status`, `context` | `status`, `doctor`, `open`, `context`: a server and how commands find it |
 //! | `inject` | `inject`: fault injection in a running server |
 //! | `engine` | `engine`: files of the storage engine, and its benchmark |
@@ -23,6 +24,7 @@
 #![deny(unsafe_code)]
 
 mod allocator;
+mod auth;
 mod catalogue;
 mod cluster;
 mod confirm;
@@ -111,6 +113,9 @@ enum Command {
     /// Access the keys, transactions, watches, sessions and locks of the metastore.
     #[command(subcommand, arg_required_else_help = true)]
     Metastore(metastore::Command),
+    /// Manage who may do what: tokens, keys, roles.
+    #[command(subcommand, arg_required_else_help = true)]
+    Auth(auth::Command),
     /// Create and administer clusters: several servers that share their tables.
     #[command(subcommand, arg_required_else_help = true)]
     Cluster(cluster::Command),
@@ -171,6 +176,7 @@ fn main() -> ExitCode {
         Command::Traces(command) => traces::run(command),
         Command::Name(command) => name::run(command),
         Command::Metastore(command) => metastore::run(command),
+        Command::Auth(command) => auth::run(command),
         Command::Cluster(command) => cluster::run(command),
         Command::Inject(command) => inject::run(command),
         Command::Status(status) => status.run(),

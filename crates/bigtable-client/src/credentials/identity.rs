@@ -31,6 +31,7 @@ pub enum Identity {
     ServiceAccount { email: String, key: Box<SigningKey>, token_uri: Uri },
     User { client_id: String, client_secret: Secret, refresh_token: Secret, token_uri: Uri },
     Machine { metadata: Uri },
+    Token(Secret),
     External(Box<ExternalAccount>),
     Impersonated { source: Box<Identity>, account: Impersonation },
 }
@@ -103,6 +104,10 @@ impl Identity {
                 ),
                 Identity::Machine { metadata } => {
                     Request::get(metadata).header("Metadata-Flavor", "Google").body(Bytes::new())
+                }
+                Identity::Token(token) => {
+                    let access_token = token.expose().clone();
+                    return Ok(TokenResponse { access_token, expires_in: lifetime_default() });
                 }
                 Identity::External(account) => account.exchange_request(scope).await?,
                 Identity::Impersonated { source, account } => {

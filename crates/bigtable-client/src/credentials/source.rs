@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use stele_grpc::Secret;
+
 /// Where the client's identity comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Credentials {
@@ -16,4 +18,6 @@ pub enum Credentials {
     /// refresh token, a configuration for workload identity federation, or an
     /// impersonated service account.
     File(PathBuf),
+    /// A token that a server of our own has issued.
+    Token(Secret),
 }

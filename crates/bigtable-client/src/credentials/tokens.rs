@@ -39,6 +39,7 @@ impl Tokens {
             Credentials::None => return Ok(None),
             Credentials::ApplicationDefault => Identity::application_default().await,
             Credentials::File(path) => Identity::from_file(path),
+            Credentials::Token(token) => Ok(Identity::Token(token.clone())),
         };
         Ok(Some(Tokens::of(identity.map_err(Error::Credentials)?)))
     }

@@ -38,7 +38,7 @@ mod watch;
 
 pub use self::api::{Etcd, Options};
 pub use self::callers::CertificateName;
-pub use self::service::{PageBody, Service, is_endless, is_gateway};
+pub use self::service::{PageBody, Service, is_endless, is_gateway, json_method};
 pub use crate::proto::etcd as proto;
 
 /// The version of etcd whose API this is, which clients compare.

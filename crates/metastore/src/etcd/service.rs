@@ -2,6 +2,7 @@
 //! native API, and everything else to pages and the JSON gateway.
 
 use std::convert::Infallible;
+use std::sync::LazyLock;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -70,6 +71,20 @@ pub fn is_endless(path: &str) -> bool {
     let by_json = || pages::gateway_path(path).and_then(gateway::method);
     Method::of_path(path).or_else(by_json).is_some_and(Method::is_endless)
         || native::is_endless(path)
+}
+
+/// Returns the path of the gRPC method that a page of the JSON gateway calls; `None` if
+/// the path is not one of the gateway's methods.
+pub fn json_method(path: &str) -> Option<&'static str> {
+    static PATHS: LazyLock<Vec<(Method, String)>> = LazyLock::new(|| {
+        let path = |method: Method| {
+            let (service, name) = method.names();
+            (method, format!("/{service}/{name}"))
+        };
+        Method::all().map(path).collect()
+    });
+    let method = pages::gateway_path(path).and_then(gateway::method)?;
+    PATHS.iter().find(|(known, _)| *known == method).map(|(_, path)| path.as_str())
 }
 
 /// Returns whether the path is one of the JSON gateway.

@@ -1,5 +1,6 @@
 //! The Bigtable that commands connect to, and the hints for its errors.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
@@ -12,6 +13,7 @@ use super::hint::{Hint, with_hint};
 use super::runtime;
 use super::server::{Chosen, GOOGLE, ServerArgs};
 use super::tls::TlsFiles;
+use crate::private::read_secret_text;
 
 const PROJECT: &str = "stele";
 const INSTANCE: &str = "stele";
@@ -35,6 +37,15 @@ pub struct BigtableServer {
     /// JSON key file, or "default" for the credentials of gcloud and the environment.
     #[arg(long, value_name = "FILE", env = "STELE_CREDS", hide_env_values = true)]
     creds: Option<String>,
+    /// File that contains a token of `stele auth token create`.
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "STELE_TOKEN_FILE",
+        hide_env_values = true,
+        conflicts_with = "creds"
+    )]
+    token_file: Option<PathBuf>,
     /// Send credentials in plain text to other hosts too.
     #[arg(long)]
     insecure_token: bool,
@@ -97,6 +108,9 @@ impl BigtableServer {
         if let Some(creds) = &self.creds {
             options.credentials = parse_credentials(creds);
         }
+        if let Some(file) = &self.token_file {
+            options.credentials = Credentials::Token(read_secret_text(file)?);
+        }
         options.insecure_token = self.insecure_token;
         options.tls = tls.read()?;
         Ok(options)
@@ -140,7 +154,7 @@ impl Hint for Error {
             }
             (_, Code::AlreadyExists) => Some("`stele table describe` shows its definition"),
             (_, Code::Unauthenticated | Code::PermissionDenied) => {
-                Some("authenticate with --creds FILE or --creds default")
+                Some("authenticate with --token-file FILE, or --creds FILE for Google's service")
             }
             (_, Code::Unimplemented) => Some("this server does not implement that call"),
             _ => None,

@@ -81,7 +81,10 @@ fn banner(info: &ServerInfo, memory: Size) -> String {
         .into_iter()
         .flatten()
         .any(|at| !at.ip().is_loopback());
-    if open {
+    if info.callers_are_checked {
+        lines.push("  auth    on: callers need a credential and a permission".into());
+    }
+    if open && !info.callers_are_checked {
         lines.push(warning(info).into());
     }
     if let Some(rules) = info.fault_rules {
@@ -152,6 +155,7 @@ mod tests {
             ephemeral: true,
             tls: false,
             client_certificates: false,
+            callers_are_checked: false,
             fault_rules: None,
         }
     }
@@ -175,6 +179,9 @@ mod tests {
         assert!(encrypted.contains("without authentication"), "{encrypted}");
         let certified = banner(&ServerInfo { client_certificates: true, ..tls }, Size(1 << 30));
         assert!(certified.contains("anyone with a certificate"), "{certified}");
+        let checked = ServerInfo { callers_are_checked: true, ..info("0.0.0.0:1") };
+        let checked = banner(&checked, Size(1 << 30));
+        assert!(checked.contains("auth    on") && !checked.contains("WARNING"), "{checked}");
         let faulty =
             banner(&ServerInfo { fault_rules: Some(2), ..info("127.0.0.1:1") }, Size(1 << 30));
         assert!(faulty.contains("2 rules"), "{faulty}");

@@ -12,11 +12,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, Uri};
-use http_body::{Body, Frame, SizeHint};
+use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::service::Service;
 use pin_project_lite::pin_project;
 use rustls::pki_types::CertificateDer;
+use stele_auth::certificate::common_name;
 use stele_console::SlowCall;
 use stele_grpc::memory::CallMemory;
 use stele_grpc::{ResponseFuture, Services, offload, respond_now};
@@ -25,9 +26,10 @@ use stele_metastore::etcd::CertificateName;
 use stele_mounttable::identity::PeerCertificate;
 use stele_mounttable::proto;
 use tokio::time::Instant;
+use tonic::body::Body;
 use tonic::{Code, Status};
 
-use super::common_name::common_name;
+use super::auth::{Admitted, Ended, Guard};
 use super::limits::Limits;
 use super::metrics::{Method, Metrics};
 use super::operator;
@@ -58,12 +60,20 @@ pub struct Calls {
     certificate: Option<PeerCertificate>,
     /// The common name in that certificate.
     certificate_name: Option<CertificateName>,
-    /// Whether this connection's client may administer the server.
+    /// Whether this connection's client may administer the server, unless callers are
+    /// checked.
     operator: bool,
+    /// Decides about each call, if callers are checked.
+    guard: Option<Guard>,
 }
 
 impl Calls {
-    pub fn new(services: Services, metrics: &'static Metrics, phases: &'static Phases) -> Calls {
+    pub fn new(
+        services: Services,
+        metrics: &'static Metrics,
+        phases: &'static Phases,
+        guard: Option<Guard>,
+    ) -> Calls {
         Calls {
             services,
             metrics,
@@ -71,11 +81,13 @@ impl Calls {
             certificate: None,
             certificate_name: None,
             operator: false,
+            guard,
         }
     }
 
     pub fn with_peer(mut self, client: SocketAddr) -> Calls {
         self.operator |= operator::is_local(client);
+        self.guard = self.guard.map(|guard| guard.with_peer(client));
         self
     }
 
@@ -83,8 +95,30 @@ impl Calls {
         self.operator |= certificate.is_some();
         let name = certificate.as_deref().and_then(common_name);
         self.certificate_name = name.map(CertificateName);
+        self.guard = self.guard.map(|guard| guard.with_certificate(certificate.clone()));
         self.certificate = certificate.map(PeerCertificate);
         self
+    }
+
+    /// Begins a call, if its caller may make it.
+    fn begin(&self, request: Request<Body>, record: &mut Record) -> ResponseFuture {
+        let Some(guard) = &self.guard else {
+            return match self.operator || !operator::is_guarded(request.uri().path()) {
+                true => self.services.call(request),
+                false => respond_now(operator::refusal().into_http()),
+            };
+        };
+        match guard.admit(request) {
+            Ok(Admitted { request, audited, policy_call: None }) => {
+                record.audited = audited;
+                self.services.call(request)
+            }
+            Ok(Admitted { request, audited, policy_call: Some(call) }) => {
+                record.audited = audited;
+                call.answer(guard.gate().clone(), request)
+            }
+            Err(refused) => respond_now(refused.into_http()),
+        }
     }
 }
 
@@ -94,12 +128,11 @@ impl Service<Request<Incoming>> for Calls {
     type Future = Call;
 
     fn call(&self, request: Request<Incoming>) -> Call {
-        let record = Record::new(self.metrics, request.uri());
+        let mut record = Record::new(self.metrics, request.uri());
         let timeout = stele_grpc::timeout(request.headers());
         let deadline = timeout.and_then(|timeout| record.started.checked_add(timeout));
         let memory = record.memory.clone();
-        let mut request =
-            request.map(|body| tonic::body::Body::new(RequestBody::new(body, memory)));
+        let mut request = request.map(|body| Body::new(RequestBody::new(body, memory)));
         if let Some(certificate) = &self.certificate {
             request.extensions_mut().insert(certificate.clone());
         }
@@ -107,10 +140,7 @@ impl Service<Request<Incoming>> for Calls {
             request.extensions_mut().insert(name.clone());
         }
         Call {
-            answer: match self.operator || !operator::is_guarded(request.uri().path()) {
-                true => self.services.call(request),
-                false => respond_now(operator::refusal().into_http()),
-            },
+            answer: self.begin(request, &mut record),
             limits: Limits::new(deadline, &self.phases.ending),
             record: Some(record),
         }
@@ -165,7 +195,7 @@ pin_project! {
     pub struct ResponseBody {
         // `None` after its last frame.
         #[pin]
-        inner: Option<tonic::body::Body>,
+        inner: Option<Body>,
         #[pin]
         limits: Limits,
         record: Option<Record>,
@@ -179,7 +209,7 @@ pin_project! {
     }
 }
 
-impl Body for ResponseBody {
+impl http_body::Body for ResponseBody {
     type Data = Bytes;
     type Error = Status;
 
@@ -321,6 +351,8 @@ struct Record {
     first_message: Option<Instant>,
     /// The status of the call. A call that ends without one was cancelled.
     code: Option<Code>,
+    /// Its record in the audit log, if it has one.
+    audited: Option<Box<Ended>>,
 }
 
 impl Record {
@@ -341,6 +373,7 @@ impl Record {
             sent_bytes: 0,
             first_message: None,
             code: None,
+            audited: None,
         }
     }
 
@@ -428,6 +461,9 @@ impl Drop for Record {
             Err(_) => self.metrics.methods.other(),
         };
         method.ended(code, took, received, self.sent_bytes);
+        if let Some(audited) = self.audited.take() {
+            audited.write(code);
+        }
         if self.awaited {
             self.metrics.in_flight.fetch_sub(1, Ordering::Relaxed);
         }

@@ -25,6 +25,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
+use super::auth::Guard;
 use super::call::Calls;
 use super::gather::{Gather, PollCount};
 use super::listen;
@@ -68,6 +69,20 @@ pub enum Protocol {
 pub struct Pages {
     pub router: Router,
     pub metrics: &'static Metrics,
+    /// Identifies callers, if they are checked.
+    pub guard: Option<Guard>,
+}
+
+impl Pages {
+    fn with_peer(mut self, client: SocketAddr) -> Pages {
+        self.guard = self.guard.map(|guard| guard.with_peer(client));
+        self
+    }
+
+    fn with_certificate(mut self, certificate: Option<CertificateDer<'static>>) -> Pages {
+        self.guard = self.guard.map(|guard| guard.with_certificate(certificate));
+        self
+    }
 }
 
 impl Service<http::Request<Incoming>> for Pages {
@@ -76,7 +91,10 @@ impl Service<http::Request<Incoming>> for Pages {
     type Future = RouteFuture<Infallible>;
 
     fn call(&self, request: http::Request<Incoming>) -> Self::Future {
-        let request = upload::monitor(request, &self.metrics.memory);
+        let mut request = upload::monitor(request, &self.metrics.memory);
+        if let Some(guard) = &self.guard {
+            request.extensions_mut().insert(guard.clone());
+        }
         tower_service::Service::call(&mut self.router.clone(), request)
     }
 }
@@ -104,9 +122,10 @@ impl Protocol {
         match self {
             Protocol::Grpc(calls) => Protocol::Grpc(calls.with_certificate(certificate)),
             Protocol::Both(Both { calls, pages }) => {
+                let pages = pages.with_certificate(certificate.clone());
                 Protocol::Both(Both { calls: calls.with_certificate(certificate), pages })
             }
-            http @ Protocol::Http(_) => http,
+            Protocol::Http(pages) => Protocol::Http(pages.with_certificate(certificate)),
         }
     }
 
@@ -121,12 +140,15 @@ impl Protocol {
     /// Attaches the client's address, for the pages and calls that need it.
     fn with_peer(self, address: SocketAddr) -> Protocol {
         match self {
-            Protocol::Http(Pages { router, metrics }) => {
-                let router = router.layer(Extension(Peer(address)));
-                Protocol::Http(Pages { router, metrics })
+            Protocol::Http(mut pages) => {
+                pages.router = pages.router.layer(Extension(Peer(address)));
+                Protocol::Http(pages.with_peer(address))
             }
             Protocol::Grpc(calls) => Protocol::Grpc(calls.with_peer(address)),
-            both => both,
+            Protocol::Both(Both { calls, pages }) => {
+                let (calls, pages) = (calls.with_peer(address), pages.with_peer(address));
+                Protocol::Both(Both { calls, pages })
+            }
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 
+use super::auth::AuthMode;
 use super::banner::Audience;
 use super::settings::{EffectiveSettings, Flags, PartialSettings, Port, TimeSpan};
 use crate::Outcome;
@@ -86,6 +87,7 @@ impl Address {
             http_port: Some(Port::Off),
             dns_port: Some(Port::Off),
             metastore_port: Some(Port::Off),
+            auth: Some(AuthMode::None),
             keep_deleted: Some(TimeSpan(Duration::ZERO)),
             ..PartialSettings::default()
         };

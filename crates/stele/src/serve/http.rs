@@ -8,6 +8,7 @@ use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 
+use super::auth::Gate;
 use super::health::{Components, Failure};
 use super::inject::Injector;
 use super::metrics::{self, Metrics};
@@ -20,6 +21,8 @@ pub struct PageState {
     pub metrics: &'static Metrics,
     pub info: Arc<ServerInfo>,
     pub injector: Option<Arc<Injector>>,
+    /// Set if callers are checked.
+    pub gate: Option<Arc<Gate>>,
 }
 
 pub fn router(state: PageState) -> Router {
@@ -72,6 +75,11 @@ async fn metrics_page(State(state): State<PageState>) -> impl IntoResponse {
         let mut of_objects = stele_metrics::Text::with_capacity(4 << 10);
         objects.write_metrics(&mut of_objects);
         text += &of_objects.into_string();
+    }
+    if let Some(gate) = &state.gate {
+        let mut of_gate = stele_metrics::Text::with_capacity(1 << 10);
+        gate.write_metrics(&mut of_gate);
+        text += &of_gate.into_string();
     }
     ([(header::CONTENT_TYPE, stele_metrics::CONTENT_TYPE)], text)
 }

@@ -57,6 +57,14 @@ impl ListeningPort {
 }
 
 impl Ports {
+    /// Returns whether only this machine reaches the ports. The port for metrics alone does
+    /// not count.
+    pub fn are_loopback(&self) -> bool {
+        let ports = [&self.grpc, &self.http, &self.metastore].into_iter().flatten();
+        let mut addresses = ports.flat_map(|port| &port.listeners).map(TcpListener::local_addr);
+        addresses.all(|address| address.is_ok_and(|address| address.ip().is_loopback()))
+    }
+
     pub async fn bind(settings: &EffectiveSettings) -> anyhow::Result<Ports> {
         let either: [&[u8]; 2] = [b"h2", b"http/1.1"];
         let grpc = bind(settings, settings.grpc_port, "--grpc-port", &either).await?;

@@ -7,6 +7,7 @@ use clap::Args;
 use clap::builder::BoolishValueParser;
 use stele_metastore::peer::PeerUrl;
 
+use super::auth::AuthMode;
 use super::settings::{ClusterState, Flags, PartialSettings, Port, Section};
 use crate::Outcome;
 
@@ -131,6 +132,8 @@ impl MetastoreFlags {
             tls_cert: self.cert_file,
             tls_key: self.key_file,
             tls_client_ca: self.trusted_ca_file,
+            // As in etcd, its own users decide who may do what.
+            auth: Some(AuthMode::None),
             log: self.log_level,
             catalogue: Section { enabled: Some(false) },
             ..PartialSettings::default()

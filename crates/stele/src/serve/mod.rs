@@ -5,15 +5,15 @@
 //! runtime before it blocks (`disk`), with its files in an `object_store` if one is given. Once connections are accepted (`server`,
 //! `connections`), the `banner` is printed. A call: its bytes are charged to the request
 //! memory as they arrive (`request`), it is counted and bounded (`call`, `limits`,
-//! `metrics`), carries the name in its client's certificate (`common_name`), and one of the `services` answers it (`definitions` changes locality groups); some only to an `operator`. Shutdown
+//! `metrics`), is allowed or refused (`auth`), and one of the `services` answers it (`definitions` changes locality groups); some only to an `operator`. Shutdown
 //! (`shutdown`): calls finish and the store is closed. People see the state of the server
 //! in the `console` and on plain pages (`http`); every port describes all (`ports_page`). Expired backups and deleted tables are
 //! removed in the background (`expiry`), and schemas are checked (`schema_check`).
 
+mod auth;
 mod banner;
 mod call;
 pub mod cluster;
-mod common_name;
 mod connections;
 mod console;
 mod data_dir;

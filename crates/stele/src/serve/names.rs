@@ -16,6 +16,7 @@ use stele_mounttable::rows::Limits;
 use stele_mounttable::{Mounttable, Options, Server};
 use tokio_util::task::TaskTracker;
 
+use super::auth::NAMES_ADMIN;
 use super::settings::{PartialSettings, Port};
 use super::shutdown::Phases;
 use crate::name::{first_nodes, tokens};
@@ -124,13 +125,16 @@ pub async fn start(
     dns: DnsPort,
     phases: &'static Phases,
     tasks: &TaskTracker,
+    callers_are_checked: bool,
 ) -> anyhow::Result<Server> {
     let mut client = BigtableOptions::new("in process", reserved::PROJECT, INSTANCE);
     client.deadline = Some(ROW_DEADLINE);
     let client = Client::in_process(bigtable, client);
+    // Callers cannot choose their blessings if they are checked.
+    let by_role = callers_are_checked.then(|| NAMES_ADMIN.to_owned());
     let options = Options {
         first_nodes: first_nodes(settings.permissions.as_deref())?,
-        superusers: AccessList::of(settings.admin.iter().cloned()),
+        superusers: AccessList::of(settings.admin.iter().cloned().chain(by_role)),
         limits: settings.limits,
         grace: settings.grace,
         ..Options::default()

@@ -19,7 +19,7 @@ use super::server::{Opened, Server};
 use super::settings::{EffectiveSettings, Flags};
 use super::shutdown::Signals;
 use super::status::ServerInfo;
-use super::{logs, resident, tls};
+use super::{auth, logs, resident, tls};
 use crate::{Outcome, private};
 
 /// How long to wait for the remaining threads after everything else has finished.
@@ -87,8 +87,10 @@ async fn serve(settings: &EffectiveSettings, audience: Audience) -> anyhow::Resu
     let injector = settings.injector()?;
     let dns = DnsPort::bind(&settings.names, &settings.listen).await?;
     let data_dir = DataDir::prepare(&settings.data)?;
+    let gate = auth::open(settings, &data_dir, &ports)?;
     let mut info = ServerInfo {
         dns: dns.address(),
+        callers_are_checked: gate.is_some(),
         client_certificates: settings.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some()),
         fault_rules: injector.as_ref().map(|injector| injector.rules().rules.len()),
         ..ServerInfo::new(&ports, &data_dir)?
@@ -110,7 +112,8 @@ async fn serve(settings: &EffectiveSettings, audience: Audience) -> anyhow::Resu
     info.store = opened.objects.as_ref().map(|objects| objects.address());
     let info = Arc::new(info);
     let server =
-        Server::start(settings, opened, metastore, ports, dns, info.clone(), injector).await?;
+        Server::start(settings, opened, metastore, ports, dns, info.clone(), (injector, gate))
+            .await?;
     banner::print_ready(audience, &info, settings.memory);
     let removed = tokio::select! {
         signal = signals.first(&data_dir) => {

@@ -13,6 +13,7 @@ use stele_tables::Tables;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
+use super::auth::{self, Gate, Guard, IamStore, PortName};
 use super::call::Calls;
 use super::cluster::Member;
 use super::connections::{Acceptor, Pages, Protocol};
@@ -69,6 +70,27 @@ async fn parts(
     Ok(Parts { api: started.api, bigtable: started.data, relay: Some(started.relay), tables })
 }
 
+/// Reads the policies of Bigtable resources, and follows changes of all that decisions are
+/// based on.
+async fn prepare(
+    gate: &Arc<Gate>,
+    parts: &Parts,
+    metastore: Option<&Metastore>,
+    phases: &'static Phases,
+    tasks: &TaskTracker,
+) -> anyhow::Result<()> {
+    let policies = IamStore::new(parts.bigtable.clone(), parts.api.tables().clone());
+    let policies = Arc::new(policies);
+    gate.replace_iam(policies.all().await.context("reading the IAM policies")?);
+    gate.set_iam_store(policies.clone());
+    tasks.spawn(auth::follow_policies(gate.clone(), policies, phases));
+    tasks.spawn(auth::follow_files(gate.clone(), phases));
+    if let Some(node) = metastore.map(|metastore| metastore.node().clone()) {
+        gate.set_metastore_users(node);
+    }
+    Ok(())
+}
+
 /// A running server.
 pub struct Server {
     pub(super) store: Arc<Store>,
@@ -89,7 +111,7 @@ impl Server {
         ports: Ports,
         dns: DnsPort,
         info: Arc<ServerInfo>,
-        injector: Option<Arc<Injector>>,
+        (injector, gate): (Option<Arc<Injector>>, Option<Arc<Gate>>),
     ) -> anyhow::Result<Server> {
         // Leaked on purpose: tasks share these for the life of the process without
         // reference counting.
@@ -100,13 +122,19 @@ impl Server {
         let tasks = TaskTracker::new();
         let parts = parts(settings, &store, member.as_ref(), phases, &tasks).await?;
         let (bigtable, tables) = (parts.bigtable.clone(), parts.tables.clone());
-        let names = names::start(&settings.names, bigtable.clone(), dns, phases, &tasks).await?;
+        let names =
+            names::start(&settings.names, bigtable.clone(), dns, phases, &tasks, gate.is_some())
+                .await?;
         let mut catalogues = None;
         if member.is_none() {
             catalogues = settings.catalogue.then(|| open_catalogues(&tables)).transpose()?;
             tasks.spawn(expiry::sweep(tables, phases));
             tasks.spawn(schema_check::check(parts.api.tables().clone(), phases));
         }
+        if let Some(gate) = &gate {
+            prepare(gate, &parts, metastore.as_ref(), phases, &tasks).await?;
+        }
+        let guard = |port| gate.clone().map(|gate| Guard::new(gate, port));
         let (grpc, reporter) = services::grpc(parts, catalogues, names).await?;
         let node = metastore.as_ref().map(|metastore| metastore.node().clone());
         let components = Components { store: store.clone(), metastore: node, objects, phases };
@@ -123,6 +151,7 @@ impl Server {
             metrics,
             info: info.clone(),
             injector: injector.clone(),
+            gate: gate.clone(),
         };
         let with_faults = |services: Services| match injector.clone() {
             Some(injector) => services.with_intercept(injector),
@@ -139,13 +168,17 @@ impl Server {
             metastore_services.as_ref().map(|(services, _)| services.clone()),
             &tasks,
         );
-        let grpc = Protocol::Grpc(Calls::new(with_faults(grpc), metrics, phases));
+        let grpc =
+            Protocol::Grpc(Calls::new(with_faults(grpc), metrics, phases, guard(PortName::Grpc)));
         let sites = Arc::new(settings.sites()?);
-        let http1 = Pages { router: sites.guard(ports_page::of_grpc(&info)), metrics };
+        let router = sites.guard(ports_page::of_grpc(&info));
+        let http1 = Pages { router, metrics, guard: None };
         let router = http::router(state).merge(inject::router(injector.clone()));
         let router = router.merge(describe("http")).merge(console.unwrap_or_default());
-        let router = sites.guard(router.merge(services::traces(bigtable, shares.traces)));
-        let http = Protocol::Http(Pages { router, metrics });
+        let router = router.merge(services::traces(bigtable, shares.traces));
+        let router = router.merge(auth::router(gate.clone()));
+        let router = sites.guard(auth::guard_pages(router, gate.as_ref(), PortName::Http));
+        let http = Protocol::Http(Pages { router, metrics, guard: guard(PortName::Http) });
         let permits = Arc::new(Semaphore::new(listen::connections_max()));
         let mut served = vec![(ports.grpc, grpc, &metrics.grpc), (ports.http, http, &metrics.http)];
         let mut health = Reporters { tables: reporter, metastore: None };
@@ -153,14 +186,17 @@ impl Server {
             && let Some((services, reporter)) = metastore_services
         {
             health.metastore = Some(reporter);
-            let calls = Calls::new(with_faults(services), metrics, phases);
+            let guard = guard(PortName::Metastore);
+            let calls = Calls::new(with_faults(services), metrics, phases, guard.clone());
             let json = JsonCalls { metrics, phases };
             let router = metastore.pages().layer(from_fn_with_state(json, json_call::serve));
             let router = describe("metastore").merge(router);
-            let pages = Pages { router: sites.guard(router), metrics };
+            let router = auth::guard_pages(router, gate.as_ref(), PortName::Metastore);
+            let pages = Pages { router: sites.guard(router), metrics, guard };
             let both = Protocol::Both(Both { calls, pages });
             served.push((ports.metastore, both, &metrics.metastore));
-            let probes = Pages { router: sites.guard(metastore.probes()), metrics };
+            // A port of its own for probes and metrics, which need no credential.
+            let probes = Pages { router: sites.guard(metastore.probes()), metrics, guard: None };
             served.push((ports.metastore_metrics, Protocol::Http(probes), &metrics.http));
         }
         tasks.spawn(health.clone().follow(components));

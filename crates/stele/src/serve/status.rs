@@ -20,6 +20,8 @@ pub struct ServerInfo {
     pub tls: bool,
     /// Whether clients must present a certificate.
     pub client_certificates: bool,
+    /// Whether callers need a credential and a permission.
+    pub callers_are_checked: bool,
     /// The number of fault injection rules; `None` if injection is disabled.
     pub fault_rules: Option<usize>,
 }
@@ -38,6 +40,7 @@ impl ServerInfo {
             ephemeral: data_dir.is_temporary(),
             tls: ports.tls,
             client_certificates: false,
+            callers_are_checked: false,
             fault_rules: None,
         })
     }

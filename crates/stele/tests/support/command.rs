@@ -3,7 +3,7 @@
 use std::process::{Command, Output, Stdio};
 
 /// Variables that would change what a command does.
-const VARIABLES: [&str; 11] = [
+const VARIABLES: [&str; 15] = [
     "RUST_LOG",
     "BIGTABLE_EMULATOR_HOST",
     "STELE_ENDPOINT",
@@ -11,6 +11,10 @@ const VARIABLES: [&str; 11] = [
     "STELE_PROJECT",
     "STELE_INSTANCE",
     "STELE_NAMES",
+    "STELE_AUTH",
+    "STELE_AUTH_DIR",
+    "STELE_DATA",
+    "STELE_TOKEN_FILE",
     "STELE_METASTORE",
     "STELE_HTTP",
     "STELE_SERVER",

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{anyhow, bail};
 
+use super::super::auth::AuthSettings;
 use super::super::cluster::ClusterSettings;
 use super::super::inject::{Injector, Rules};
 use super::super::metastore::MetastoreSettings;
@@ -77,6 +78,7 @@ pub struct EffectiveSettings {
     pub request_memory: Option<Size>,
     pub request_wait: Duration,
     pub tls: Option<Tls>,
+    pub auth: AuthSettings,
     pub allowed_hosts: Vec<String>,
     pub cors_origins: Vec<String>,
     /// `None` means that the address of the HTTP port decides.
@@ -128,6 +130,7 @@ impl EffectiveSettings {
         }
         let duration = |time: Option<TimeSpan>, default| time.map_or(default, |time| time.0);
         Ok(EffectiveSettings {
+            auth: AuthSettings::new(&given),
             store: store(&data, &given)?,
             cluster: ClusterSettings::new(&given, &data)?,
             data,

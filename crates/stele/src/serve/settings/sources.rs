@@ -7,6 +7,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum, builder::BoolishValueParser};
 use serde::Deserialize;
 
+use super::super::auth::AuthMode;
 use super::values::{ClusterId, Port, Size, TimeSpan};
 
 #[derive(Args, Clone, Debug, Default)]
@@ -245,6 +246,19 @@ pub struct PartialSettings {
     /// Require client certificates signed by these authorities (PEM)
     #[arg(long, value_name = "FILE", env = "STELE_TLS_CLIENT_CA")]
     pub tls_client_ca: Option<PathBuf>,
+    /// Whether callers are checked [default: auto]
+    #[arg(long, value_enum, value_name = "MODE", env = "STELE_AUTH")]
+    pub auth: Option<AuthMode>,
+    /// Directory of tokens, keys and bindings that `stele auth` has created [default: auth
+    /// in the data directory]
+    #[arg(long, value_name = "DIR", env = "STELE_AUTH_DIR")]
+    pub auth_dir: Option<PathBuf>,
+    /// TOML file with bindings, groups and issuers [default: policy.toml in --auth-dir]
+    #[arg(long, value_name = "FILE", env = "STELE_AUTH_POLICY")]
+    pub auth_policy: Option<PathBuf>,
+    /// File for a record of every change and refusal, `stderr` or `off` [default: off]
+    #[arg(long, value_name = "FILE", env = "STELE_AUDIT_LOG")]
+    pub audit_log: Option<String>,
     /// More host names to accept in HTTP requests, separated by commas
     #[arg(long, value_name = "HOSTS", env = "STELE_ALLOWED_HOST", value_delimiter = ',')]
     pub allowed_host: Option<Vec<String>>,
@@ -401,6 +415,10 @@ impl PartialSettings {
             tls_cert,
             tls_key,
             tls_client_ca,
+            auth,
+            auth_dir,
+            auth_policy,
+            audit_log,
             allowed_host,
             cors_origin,
             console,

@@ -1,6 +1,7 @@
 //! `stele serve` as people, programs and clients use it: the real binary, started again
 //! for every test.
 
+mod auth;
 mod full_disk;
 mod hostile;
 mod inject;
