@@ -9,8 +9,8 @@ use tokio::time::timeout;
 use super::run::Run;
 
 /// How long they go on. Long runs are few, because many short ones find more.
-const DISTURBED: Duration = Duration::from_secs(7);
-const DISTURBED_LONG: Duration = Duration::from_secs(20);
+const DISTURBED: Duration = Duration::from_secs(6);
+const DISTURBED_LONG: Duration = Duration::from_secs(14);
 /// How long a change of the members may take.
 const CHANGE_MAX: Duration = Duration::from_secs(3);
 
@@ -19,7 +19,9 @@ impl Run {
     pub async fn disturb_at_random(&mut self) -> Result<(), String> {
         let long = self.seed.is_multiple_of(10);
         let disturbed = if long { DISTURBED_LONG } else { DISTURBED };
-        while self.elapsed() < disturbed {
+        // The members have started by now, which takes several seconds.
+        let end = self.elapsed() + disturbed;
+        while self.elapsed() < end {
             self.pause(100..1600).await;
             self.disturb().await?;
         }

@@ -123,5 +123,5 @@ fn unreachable(error: Box<dyn std::error::Error + Send + Sync>) -> Status {
 }
 
 fn explain(status: &Status) -> anyhow::Error {
-    anyhow::anyhow!("{}", status.message().to_string())
+    anyhow::anyhow!("{}", status.message())
 }

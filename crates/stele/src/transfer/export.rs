@@ -93,7 +93,7 @@ impl Export {
 }
 
 enum Writer<'o> {
-    Csv(csv::Writer<&'o mut dyn Write>),
+    Csv(Box<csv::Writer<&'o mut dyn Write>>),
     Json(&'o mut dyn Write),
 }
 
@@ -104,7 +104,7 @@ impl<'o> Writer<'o> {
             Format::Csv => {
                 let mut writer = csv::Writer::from_writer(out);
                 writer.write_record(CELL_COLUMNS)?;
-                Writer::Csv(writer)
+                Writer::Csv(Box::new(writer))
             }
         })
     }

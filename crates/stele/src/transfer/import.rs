@@ -175,6 +175,9 @@ struct Done {
     rejected: u64,
 }
 
+/// A batch being written; its outcome has one result for each row.
+type Outcomes = JoinHandle<Vec<Result<(), Error>>>;
+
 /// An import in progress.
 struct Running<'i> {
     table: Table,
@@ -184,7 +187,7 @@ struct Running<'i> {
     path: PathBuf,
     checkpoint: Checkpoint,
     /// Batches that are being written, oldest first.
-    in_flight: VecDeque<(Batch, JoinHandle<Vec<Result<(), Error>>>)>,
+    in_flight: VecDeque<(Batch, Outcomes)>,
     /// When the progress was written last.
     written: Instant,
     progress: Progress,

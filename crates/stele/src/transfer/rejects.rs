@@ -54,8 +54,4 @@ impl Rejects {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
-
-    pub fn path(&self) -> &std::path::Path {
-        &self.path
-    }
 }

@@ -197,7 +197,7 @@ fn mutation() -> v2::Mutation {
         timestamp_micros: 1000,
         value: "v".into(),
     };
-    v2::Mutation { mutation: Some(v2::mutation::Mutation::SetCell(cell)) }
+    v2::Mutation { mutation: Some(v2::mutation::Mutation::SetCell(cell)), ..Default::default() }
 }
 
 fn write(table: &str) -> v2::MutateRowRequest {
