@@ -47,9 +47,11 @@ impl Served {
         fs::write(self.file(name), text).unwrap();
     }
 
-    /// Returns everything in a table, as `stele export` writes it.
+    /// Returns everything in a table, as `stele export` writes it, a character for each byte.
     fn cells(&self, table: &str) -> String {
-        self.ok(&["export", table, "-", "--format", "csv"])
+        let exported = self.run(&["export", table, "-", "--format", "csv"]);
+        assert!(exported.status.success(), "{}", String::from_utf8_lossy(&exported.stderr));
+        exported.stdout.into_iter().map(char::from).collect()
     }
 }
 
