@@ -73,18 +73,21 @@ def test_the_sequence_of_requests_that_terraform_sends(instances, tables):
             deletion_protection=True,
         ),
     )
-    states = tables.get_table(name=table.name, view="REPLICATION_VIEW").cluster_states
+    states = tables.get_table(request={"name": table.name, "view": "REPLICATION_VIEW"}).cluster_states
     assert set(states) == {"terraform-a", "terraform-b"}
+    both = {"cluster_ids": ["terraform-a", "terraform-b"]}
     profile = instances.create_app_profile(
-        parent=name,
-        app_profile_id="main",
-        app_profile={"description": "d", "multi_cluster_routing_use_any": {"cluster_ids": ["terraform-a", "terraform-b"]}},
-        ignore_warnings=True,
+        request={
+            "parent": name,
+            "app_profile_id": "main",
+            "app_profile": {"description": "d", "multi_cluster_routing_use_any": both},
+            "ignore_warnings": True,
+        }
     )
     # A plan reads everything again and finds no difference.
     assert read() == (found, listed)
     assert instances.get_app_profile(name=profile.name) == profile
-    assert tables.get_table(name=table.name, view="FULL").deletion_protection
+    assert tables.get_table(request={"name": table.name, "view": "FULL"}).deletion_protection
 
     updated = instances.partial_update_instance(
         instance={"name": name, "display_name": "Renamed", "labels": {"env": "prod", "team": "a"}},
@@ -116,7 +119,7 @@ def test_the_sequence_of_requests_that_terraform_sends(instances, tables):
     tables.update_table(
         table={"name": table.name, "deletion_protection": False}, update_mask=mask("deletion_protection")
     ).result()
-    instances.delete_app_profile(name=profile.name, ignore_warnings=True)
+    instances.delete_app_profile(request={"name": profile.name, "ignore_warnings": True})
     tables.delete_table(name=table.name)
     instances.delete_instance(name=name)
     for call in (instances.get_instance, instances.delete_instance):
@@ -232,7 +235,9 @@ def test_app_profiles_are_checked_and_guarded_by_their_etags(instances):
     ids = [[p.name.rsplit("/", 1)[1] for p in page.app_profiles] for page in pages]
     assert ids == [["boost"], ["default"], ["one"]]
     with pytest.raises(exceptions.FailedPrecondition):
-        instances.delete_app_profile(name=f"{name}/appProfiles/default", ignore_warnings=True)
+        instances.delete_app_profile(
+            request={"name": f"{name}/appProfiles/default", "ignore_warnings": True}
+        )
     instances.delete_instance(name=name)
 
 

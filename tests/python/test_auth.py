@@ -29,6 +29,7 @@ resource = "projects/p/instances/i"
 # Arguments: how to authenticate, its file, the server, what to do.
 CLIENT = """
 import sys
+from google.api_core.client_options import ClientOptions
 from google.api_core.exceptions import GoogleAPICallError
 from google.auth.credentials import AnonymousCredentials
 from google.cloud.bigtable import Client
@@ -37,7 +38,7 @@ from google.oauth2 import service_account
 from google.oauth2.credentials import Credentials
 
 kind, file, server, action = sys.argv[1:]
-options = {"api_endpoint": server}
+options = ClientOptions(api_endpoint=server)
 if kind == "key":
     credentials = service_account.Credentials.from_service_account_file(file)
 elif kind == "token":

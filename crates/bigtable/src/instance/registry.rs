@@ -60,9 +60,11 @@ impl<'t> Instances<'t> {
     }
 
     /// Fails unless the name of an instance that was not created implies it: always if it
-    /// has tables, and otherwise if the server is not strict and it was never deleted.
+    /// has tables or belongs to the server, and otherwise if the server is not strict and it
+    /// was never deleted.
     fn check_implied(&self, name: InstanceName<'_>) -> Result<()> {
         let is_implied = self.has_tables(name)
+            || name.project == reserved::PROJECT
             || !self.0.is_strict() && !self.records().contains(&deleted_name(name));
         if is_implied { Ok(()) } else { Err(instance_not_found(name)) }
     }
