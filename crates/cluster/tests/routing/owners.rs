@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -33,6 +33,7 @@ use stele_grpc::{
 use stele_tables::coordinate::{Coordinator, Keys, Op, Transaction};
 use stele_tables::rows::{Holder, OwnedRow, Owner};
 use stele_tables::{ClusterWorld, Incarnation, LeaseTimes};
+use tokio::sync::Notify;
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
@@ -44,7 +45,8 @@ const TABLE: &str = "projects/p/instances/i/tables/t";
 /// One response of a scripted service.
 enum Step {
     Messages(Vec<Bytes>),
-    /// Some messages, and then the connection breaks.
+    /// Some messages, and when the test says so, the connection breaks: messages that have
+    /// not been sent by then would be lost.
     Broken(Vec<Bytes>),
     Status(Status),
 }
@@ -53,6 +55,7 @@ enum Step {
 struct Scripted {
     steps: Arc<Mutex<VecDeque<Step>>>,
     seen: Arc<Mutex<Vec<(String, Bytes)>>>,
+    breaks: Arc<Notify>,
 }
 
 impl Scripted {
@@ -84,8 +87,12 @@ impl Handler for Scripted {
                 Step::Status(status) => Err(status),
                 Step::Broken(messages) => {
                     let frames = messages.into_iter().map(|it| Ok(Frame::data(it)));
-                    let end = std::iter::once(Err(Status::internal("broken")));
-                    Ok(body::response(StreamBody::new(stream::iter(frames.chain(end)))))
+                    let end = async move {
+                        scripted.breaks.notified().await;
+                        Err(Status::internal("broken"))
+                    };
+                    let frames = stream::iter(frames).chain(stream::once(end));
+                    Ok(body::response(StreamBody::new(Box::pin(frames))))
                 }
             }
         })
@@ -173,12 +180,16 @@ impl Bench {
         self.coordinator.run(Transaction { then, ..Transaction::default() }).await.unwrap();
     }
 
+    /// Reads all rows. Breaks the answer of `b` after a part of a row has arrived.
     async fn read(&mut self) -> Result<Vec<CellChunk>, Status> {
         let request = v2::ReadRowsRequest { table_name: TABLE.into(), ..Default::default() };
         let mut stream = self.client.read_rows(request).await?.into_inner();
-        let mut chunks = Vec::new();
+        let mut chunks: Vec<CellChunk> = Vec::new();
         while let Some(message) = stream.message().await? {
             chunks.extend(message.chunks);
+            if chunks.last().is_some_and(|last| last.row_status.is_none()) {
+                self.b.breaks.notify_one();
+            }
         }
         Ok(chunks)
     }
@@ -279,6 +290,7 @@ async fn an_outdated_route_is_corrected_and_the_call_is_made_once() {
 async fn a_write_whose_answer_is_lost_is_not_sent_again() {
     let mut bench = Bench::start().await;
     bench.b.then(Step::Broken(vec![]));
+    bench.b.breaks.notify_one();
     let lost = bench.client.mutate_row(mutate("x")).await.unwrap_err();
     assert_eq!(lost.code(), Code::Unavailable);
     assert!(lost.message().contains("may have been applied"), "{lost}");
@@ -343,8 +355,8 @@ async fn only_callers_with_the_secret_are_relayed() {
     let bench = Bench::start().await;
     let transport = Transport::connect(&bench.b_address.to_string(), &Tls::default()).await;
     let mut grpc = tonic::client::Grpc::new(transport.unwrap());
-    grpc.ready().await.unwrap();
     for secret in ["", "0123456789abcdee"] {
+        grpc.ready().await.unwrap();
         let mut request = tonic::Request::new(mutate("x"));
         request.metadata_mut().insert("stele-cluster-secret", secret.parse().unwrap());
         let path = "/stele.tables.v1.Tablets/MutateRow".parse().unwrap();
