@@ -26,7 +26,7 @@ const REMEMBERED_MAX: usize = 65_536;
 #[error("{0}")]
 pub struct Unauthenticated(pub String);
 
-/// What every refused caller is told.
+/// The message for every refused caller.
 pub const REFUSAL: &str = "the credential of the call is missing, invalid or expired";
 
 /// The credential in the headers of a request.

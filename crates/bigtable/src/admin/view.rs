@@ -61,7 +61,7 @@ impl TableView {
 /// some clients cannot parse.
 fn schema(tables: &Tables, table: &Table) -> admin::Table {
     let mut message = table.definition.message(&table.name);
-    // A record that cannot be read is no reason to hide the table.
+    // The table is shown even if its record cannot be read.
     message.restore_info = tables.records().get(&restored_name(table.id)).unwrap_or_default();
     let empty = admin::ColumnFamily::default();
     for family in message.column_families.values_mut().filter(|family| **family == empty) {

@@ -110,7 +110,7 @@ async fn ping_and_warm(data: Arc<Data>, mut call: Call) -> Response {
     Ok(one(&v2::PingAndWarmResponse {}))
 }
 
-/// Returns that there are no sessions, now or later: clients use the calls above.
+/// Declines sessions for good: clients use the calls above.
 async fn get_client_configuration(data: Arc<Data>, mut call: Call) -> Response {
     let request = call.read::<v2::GetClientConfigurationRequest, AnyMessage>(&data).await?;
     InstanceName::parse(&request.instance_name)?;

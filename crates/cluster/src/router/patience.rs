@@ -14,7 +14,7 @@ use super::call::Call;
 const WAIT_MAX: Duration = Duration::from_secs(10);
 const PAUSE_FIRST: Duration = Duration::from_millis(10);
 const PAUSE_LONGEST: Duration = Duration::from_millis(500);
-/// What a client is told to wait.
+/// The delay that clients get in RetryInfo.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 pub struct Patience {
